@@ -1,0 +1,155 @@
+"""Any gymnasium environment that reports costs, as `core.Environment`."""
+
+from typing import Any, Callable, Sequence
+
+import dm_env
+from dm_env import specs
+import gin
+import numpy as np
+from PIL import Image
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.environments.safety_gym import environment as safety_gym
+from lambda_kit.environments.safety_gym import loading
+
+
+@gin.register
+class GymnasiumTask(core.Environment):
+  """Adapts a gymnasium environment with costs in `info`, or with safety-gymnasium's six-tuple.
+
+  Numbers of the observation become 'vector' (flattened in the order of the space), a picture in it becomes 'image'.
+
+  Args:
+    seed: With the number of the episode it seeds `reset`.
+    task: A registered id. For safety-gymnasium's navigation tasks prefer `SafetyGymnasium`, which is faster.
+    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or
+      `safety_gymnasium.make` for its ids.
+    cost_keys: Where the C costs are found in `info`. A six-tuple's cost is under 'cost'.
+  """
+
+  def __init__(self, seed: int, task: str, make: Callable[..., Any] | None = None,
+               cost_keys: Sequence[str] = ('cost',)):
+    self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
+    self._task = task
+    self._seed = seed
+    self._cost_keys = tuple(cost_keys)
+    self._leaves = _leaves(self._gymnasium.observation_space)
+    if sum(_is_image(space) for _, space in self._leaves) > 1:
+      raise ValueError(f'{task} observes several pictures; one is supported.')
+    if not hasattr(self._gymnasium.action_space, 'low'):
+      raise ValueError(f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).')
+    self._next_episode = 0
+    self._step_count = 0
+    self._needs_reset = True
+
+  def reset(self) -> dm_env.TimeStep:
+    observation, _ = self._gymnasium.reset(seed=safety_gym.episode_seed(self._seed, self._next_episode))
+    self._next_episode += 1
+    self._step_count = 0
+    self._needs_reset = False
+    return dm_env.restart(self._convert(observation))
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    if self._needs_reset:
+      return self.reset()
+    result = self._gymnasium.step(action)
+    if len(result) == 6:
+      observation, reward, cost, terminated, truncated, info = result
+      info = dict(info, cost=cost)
+    else:
+      observation, reward, terminated, truncated, info = result
+    self._step_count = 1
+    self._needs_reset = bool(terminated or truncated)
+    cmdp_reward = types.CmdpReward(float(reward), self._costs(info))
+    if terminated:
+      return dm_env.termination(cmdp_reward, self._convert(observation))
+    if truncated:
+      return dm_env.truncation(cmdp_reward, self._convert(observation))
+    return dm_env.transition(cmdp_reward, self._convert(observation))
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    result = {}
+    size = 0
+    for _, space in self._leaves:
+      if _is_image(space):
+        result['image'] = specs.BoundedArray(space.shape, np.uint8, 0, 255, name='image')
+      else:
+        size += int(np.prod(space.shape))
+    if size:
+      result['vector'] = specs.Array((size,), np.float64, name='vector')
+    return result
+
+  def action_spec(self) -> specs.BoundedArray:
+    space = self._gymnasium.action_space
+    return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name='action')
+
+  def reward_spec(self) -> types.CmdpReward:
+    return types.CmdpReward(specs.Array((), np.float64, name='reward'),
+                            specs.Array((len(self._cost_keys),), np.float64, name='cost'))
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return self._cost_keys
+
+  @property
+  def next_episode(self) -> int:
+    return self._next_episode
+
+  @next_episode.setter
+  def next_episode(self, number: int) -> None:
+    self._next_episode = number
+    self._needs_reset = True
+
+  @property
+  def last_step_count(self) -> int:
+    return self._step_count
+
+  def render(self, height: int = 256, width: int = 256) -> np.ndarray:
+    return np.asarray(Image.fromarray(self._gymnasium.render()).resize((width, height)))
+
+  def close(self) -> None:
+    self._gymnasium.close()
+
+  def _costs(self, info: dict[str, Any]) -> np.ndarray:
+    missing = [key for key in self._cost_keys if key not in info]
+    if missing:
+      raise ValueError(f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
+                       'GymnasiumTask.cost_keys, or choose a task that has costs.')
+    return np.array([float(info[key]) for key in self._cost_keys])
+
+  def _convert(self, observation: Any) -> dict[str, np.ndarray]:
+    result, numbers = {}, []
+    for path, space in self._leaves:
+      value = observation
+      for key in path:
+        value = value[key]
+      if _is_image(space):
+        result['image'] = np.asarray(value)
+      else:
+        numbers.append(np.asarray(value, np.float64).ravel())
+    if numbers:
+      result['vector'] = np.concatenate(numbers)
+    return result
+
+
+def _maker(task: str) -> Callable[..., Any]:
+  package = loading.safety_gymnasium()
+  from safety_gymnasium.utils import registration  # pylint: disable=g-import-not-at-top
+  if task in registration.safe_registry:
+    return package.make
+  import gymnasium  # pylint: disable=g-import-not-at-top
+  return gymnasium.make
+
+
+def _leaves(space: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+  """Boxes of a nested space with the keys that lead to them."""
+  if hasattr(space, 'spaces') and hasattr(space.spaces, 'items'):
+    return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*path, key))]
+  if not hasattr(space, 'low'):
+    raise ValueError(f'Observations of the kind {space} are not supported: only boxes and dictionaries of them.')
+  return [(path, space)]
+
+
+def _is_image(space: Any) -> bool:
+  return len(space.shape) == 3 and space.dtype == np.uint8

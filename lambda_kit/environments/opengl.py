@@ -1,0 +1,166 @@
+"""Headless OpenGL: which back end works, one context for the process, and what to do when there is none.
+
+`python -m lambda_kit.environments.opengl` prints what each back end says; set-up and the doctor call it.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+BACKENDS = ('egl', 'osmesa')
+PACKAGES = 'libegl1 libgl1-mesa-dri libopengl0 libosmesa6'
+
+# What PyOpenGL and MuJoCo say when a library is missing, and which one it is.
+_KNOWN_FAILURES = (
+    ('eglQueryString', 'the EGL library is missing', 'libegl1'),
+    ('Cannot initialize a EGL device display', 'EGL finds no driver', 'libgl1-mesa-dri'),
+    ('glGetError', 'the OpenGL library is missing', 'libosmesa6 libopengl0'),
+    ('OSMesa', 'the OSMesa library is missing', 'libosmesa6'),
+    ('OpenGL platform library has not been loaded', 'the OpenGL library is missing', 'libopengl0'),
+)
+
+
+class OpenGLError(RuntimeError):
+  """Nothing can be rendered here. The message holds the remedy."""
+
+
+class Probe(NamedTuple):
+  """What a back end answered when it was tried in a process of its own."""
+  backend: str
+  works: bool
+  detail: str  # The renderer's name, or what went wrong with its remedy.
+
+
+def candidates() -> tuple[str, ...]:
+  """Back ends in the order of preference: the one MUJOCO_GL names, or else all."""
+  wanted = os.environ.get('MUJOCO_GL', '').lower().strip()
+  if not wanted:
+    return BACKENDS
+  if wanted not in BACKENDS:
+    raise OpenGLError(f'MUJOCO_GL={wanted} is not a headless back end. Unset it, or set it to one of: '
+                      f'{", ".join(BACKENDS)}.')
+  return (wanted,)
+
+
+def explain(error: BaseException | str) -> str:
+  """Turns a back end's complaint into its cause and remedy."""
+  text = str(error)
+  for fragment, cause, packages in _KNOWN_FAILURES:
+    if fragment in text:
+      return f'{cause}; remedy: apt-get install --no-install-recommends {packages}'
+  return f'{text.splitlines()[0] if text else "unknown failure"}'
+
+
+_context: Any = None
+_backend: str | None = None
+
+
+def make_current() -> str:
+  """Makes the process's only OpenGL context current, creating it at the first call, and returns its back end.
+
+  One context serves all cameras of a process: with a second one, pictures came back as garbage.
+  """
+  global _context, _backend
+  if _context is None:
+    # Before the driver loads. Pictures of 64x64 are one tile, so more threads only add hand-overs; 0 rasterises in
+    # the calling thread.
+    os.environ.setdefault('LP_NUM_THREADS', '0')
+    failures = []
+    for backend in candidates():
+      try:
+        module = importlib.import_module(f'mujoco.{backend}')
+        context = module.GLContext(64, 64)
+        context.make_current()
+      except Exception as error:  # pylint: disable=broad-except
+        # The libraries raise AttributeError, ImportError, RuntimeError or GLError depending on what is missing.
+        failures.append(f'  {backend}: {explain(error)}')
+        _forget_pyopengl()
+        continue
+      _context, _backend = context, backend
+      atexit.register(free)
+      break
+    else:
+      raise OpenGLError('No OpenGL back end works, so cameras can not render:\n' + '\n'.join(failures) +
+                        f'\nOn Debian and Ubuntu one command installs all: apt-get install --no-install-recommends '
+                        f'{PACKAGES}\nTasks on vector observations need no OpenGL.')
+  _context.make_current()
+  return _backend
+
+
+def free() -> None:
+  """Frees the context; left to the garbage collector at exit, it prints an error."""
+  global _context
+  if _context is not None:
+    _context.free()
+    _context = None
+
+
+def _forget_pyopengl() -> None:
+  """PyOpenGL binds to one platform at import. After a failure, forget it so that the next platform can be tried."""
+  os.environ.pop('PYOPENGL_PLATFORM', None)
+  for name in list(sys.modules):
+    if name == 'OpenGL' or name.startswith(('OpenGL.', 'mujoco.egl', 'mujoco.osmesa')):
+      del sys.modules[name]
+
+
+def probe(backend: str, timeout: float = 60.0) -> Probe:
+  """Tries a back end in a process of its own."""
+  command = [sys.executable, '-m', 'lambda_kit.environments.opengl', '--probe']
+  environment = dict(os.environ, MUJOCO_GL=backend)
+  environment.pop('PYOPENGL_PLATFORM', None)
+  try:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
+  except subprocess.TimeoutExpired:
+    return Probe(backend, False, f'no answer within {timeout:.0f} s')
+  try:
+    return Probe(*json.loads(done.stdout.splitlines()[-1]))
+  except (IndexError, json.JSONDecodeError):
+    lines = done.stderr.strip().splitlines()
+    return Probe(backend, False, f'the process died: {lines[-1] if lines else done.returncode}')
+
+
+def _probe_here() -> Probe:
+  backend = candidates()[0]
+  try:
+    import_mujoco()
+    make_current()
+    from OpenGL import GL  # pylint: disable=g-import-not-at-top
+    return Probe(backend, True, GL.glGetString(GL.GL_RENDERER).decode())
+  except OpenGLError as error:
+    return Probe(backend, False, str(error).splitlines()[1].strip().removeprefix(f'{backend}: '))
+  except ImportError as error:
+    return Probe(backend, False, f'{error}; remedy: make setup')
+
+
+def import_mujoco() -> Any:
+  """Imports MuJoCo without its own choice of an OpenGL library, which fails at import where there is none."""
+  if 'mujoco' in sys.modules:
+    return sys.modules['mujoco']
+  chosen = os.environ.get('MUJOCO_GL')
+  os.environ['MUJOCO_GL'] = 'disable'
+  try:
+    return importlib.import_module('mujoco')
+  finally:
+    if chosen is None:
+      del os.environ['MUJOCO_GL']
+    else:
+      os.environ['MUJOCO_GL'] = chosen
+
+
+def main(arguments: list[str]) -> int:
+  if '--probe' in arguments:
+    print(json.dumps(_probe_here()))
+    return 0
+  probes = [probe(backend) for backend in BACKENDS]
+  if '--quiet' not in arguments:
+    for each in probes:
+      print(f'{each.backend:8s}{"works" if each.works else "fails"}: {each.detail}')
+  return 0 if any(each.works for each in probes) else 1
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,202 @@
+"""safety-gymnasium's tasks as `core.Environment`: 64x64 images, vectors, or both, with costs in the reward."""
+
+from typing import Sequence
+
+import dm_env
+from dm_env import specs
+import gin
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.environments import opengl
+from lambda_kit.environments.safety_gym import camera as camera_lib
+from lambda_kit.environments.safety_gym import simulation as simulation_lib
+from lambda_kit.environments.safety_gym import world
+
+# Position in the robot's frame and vertical field of view of the first-person cameras in the original Safety-Gym.
+ORIGINAL_CAMERAS = {
+    'Point': ((0.0, 0.0, 0.15), 90.0),
+    'Car': ((0.0, 0.1, 0.2), 45.0),
+    'Doggo': ((0.125, 0.0, 0.2), 100.0),
+}
+_SOURCES = ('image', 'vector')
+
+
+@gin.register
+class SafetyGymnasium(core.Environment):
+  """A navigation task of safety-gymnasium.
+
+  Args:
+    seed: With the number of the episode it determines layout and noise.
+    task: Any registered id of these tasks, e.g. 'SafetyPointGoal1-v0'.
+    observations: Which of 'image' (uint8 [size, size, 3]) and 'vector' (sensors and lidars) to observe. What is not
+      observed is not computed.
+    constraints: ('sum',) is one constraint on the total cost, as in the paper. Names of cost terms ('hazards',
+      'vases', 'buttons', 'gremlins', 'pillars') make each a constraint of its own.
+    image_size: Pixels of a side.
+    original_camera: Whether the camera sits where the original Safety-Gym has it, rather than safety-gymnasium.
+    multisampling: Samples for each pixel; None is safety-gymnasium's own picture, 0 is cheaper and coarser.
+    reflections: Whether the floor mirrors, as it does in safety-gymnasium; False is cheaper.
+    box_alpha: Opacity of the box in the push tasks; 0.5 makes ObservablePointPush1 of PointPush1.
+    episode_length: Simulator steps of an episode; None takes the task's own (1,000).
+    frameskip_probability: See `Simulation`.
+  """
+
+  def __init__(self, seed: int, task: str, observations: Sequence[str] = ('image',),
+               constraints: Sequence[str] = ('sum',), image_size: int = 64, original_camera: bool = False,
+               multisampling: int | None = None, reflections: bool = True, box_alpha: float = 1.0,
+               episode_length: int | None = None, frameskip_probability: float = 1.0):
+    observations = tuple(observations)
+    if not observations or any(name not in _SOURCES for name in observations):
+      raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
+    if not constraints:
+      raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
+    self._simulation = simulation_lib.Simulation(
+        task, episode_length=episode_length, frameskip_probability=frameskip_probability)
+    self._task = self._simulation.task
+    self._seed = seed
+    self._observations = observations
+    self._constraints = tuple(constraints)
+    self._image_size = image_size
+    self._camera_options = dict(multisampling=multisampling, reflections=reflections)
+    self._picture: world.PictureModel | None = None
+    self._cameras: dict[tuple[int, int], camera_lib.Camera] = {}
+    self._camera_pose = self._find_camera_pose() if original_camera else None
+    self._box_alpha = box_alpha
+    self._next_episode = 0
+    self._step_count = 0
+    self._needs_reset = True
+    self._check_constraints()
+
+  def reset(self) -> dm_env.TimeStep:
+    self._simulation.reset(episode_seed(self._seed, self._next_episode))
+    self._next_episode += 1
+    self._step_count = 0
+    self._needs_reset = False
+    self._adjust_world()
+    return dm_env.restart(self._observe())
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    return self.step_many(action, 1)
+
+  def step_many(self, action: np.ndarray, count: int) -> dm_env.TimeStep:
+    """Repeats `action` for up to `count` simulator steps, with sums of rewards and costs, and observes once."""
+    if self._needs_reset:
+      return self.reset()
+    reward, cost = 0.0, np.zeros(len(self._constraints))
+    for self._step_count in range(1, count + 1):
+      advance = self._simulation.advance(action)
+      self._simulation.refresh()
+      reward += advance.reward
+      cost += self._constraint_costs(advance.costs)
+      if advance.terminated or advance.truncated:
+        break
+    observation, cmdp_reward = self._observe(), types.CmdpReward(reward, cost)
+    if advance.terminated:
+      self._needs_reset = True
+      return dm_env.termination(cmdp_reward, observation)
+    if advance.truncated:
+      self._needs_reset = True
+      return dm_env.truncation(cmdp_reward, observation)
+    return dm_env.transition(cmdp_reward, observation)
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    shapes = {
+        'image': specs.BoundedArray((self._image_size, self._image_size, 3), np.uint8, 0, 255, name='image'),
+        'vector': specs.Array((self._simulation.vector_size,), np.float64, name='vector'),
+    }
+    return {name: shapes[name] for name in self._observations}
+
+  def action_spec(self) -> specs.BoundedArray:
+    space = self._task.action_space
+    return specs.BoundedArray(space.shape, np.float64, space.low, space.high, name='action')
+
+  def reward_spec(self) -> types.CmdpReward:
+    return types.CmdpReward(specs.Array((), np.float64, name='reward'),
+                            specs.Array((len(self._constraints),), np.float64, name='cost'))
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return self._constraints
+
+  @property
+  def next_episode(self) -> int:
+    return self._next_episode
+
+  @next_episode.setter
+  def next_episode(self, number: int) -> None:
+    self._next_episode = number
+    self._needs_reset = True
+
+  @property
+  def last_step_count(self) -> int:
+    return self._step_count
+
+  def render(self, height: int = 256, width: int = 256) -> np.ndarray:
+    return self._camera(height, width).render(self._task.data)
+
+  def close(self) -> None:
+    for camera in self._cameras.values():
+      camera.close()
+    self._cameras.clear()
+
+  def _observe(self) -> dict[str, np.ndarray]:
+    observation = {}
+    if 'image' in self._observations:
+      observation['image'] = self._camera(self._image_size, self._image_size).render(self._task.data)
+    if 'vector' in self._observations:
+      observation['vector'] = self._simulation.vector()
+    return observation
+
+  def _camera(self, height: int, width: int) -> camera_lib.Camera:
+    if self._picture is None:
+      self._picture = world.PictureModel(self._simulation.xml)
+      self._picture.follow(self._task.model)
+    if (height, width) not in self._cameras:
+      self._cameras[height, width] = camera_lib.Camera(self._picture.model, 'vision', height, width,
+                                                       **self._camera_options)
+    return self._cameras[height, width]
+
+  def _constraint_costs(self, costs: dict[str, float]) -> np.ndarray:
+    """Cost of each constraint, [C]: the sum of its terms, or whether there is any where costs are indicators."""
+    values = np.array([sum(v for k, v in costs.items() if _belongs(k, name)) for name in self._constraints])
+    return (values > 0).astype(np.float64) if self._task.cost_conf.constrain_indicator else values
+
+  def _check_constraints(self) -> None:
+    # The timer hides the buttons' costs in the first steps of an episode; their names are known all the same.
+    terms = set(self._simulation.costs()) | {f'cost_{o.name}' for o in self._task._obstacles  # pylint: disable=protected-access
+                                             if o.is_constrained}
+    for name in self._constraints:
+      if not any(_belongs(term, name) for term in terms):
+        known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})
+        raise ValueError(f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.')
+
+  def _find_camera_pose(self) -> tuple[Sequence[float], float]:
+    robot = self._task.agent_name
+    if robot not in ORIGINAL_CAMERAS:
+      raise ValueError(f'The original Safety-Gym has no robot {robot!r}; set SafetyGymnasium.original_camera = False.')
+    return ORIGINAL_CAMERAS[robot]
+
+  def _adjust_world(self) -> None:
+    """Applies to the new layout what the task itself doesn't know of."""
+    model = self._task.model
+    if self._camera_pose is not None:
+      camera = model.camera('vision').id
+      model.cam_pos[camera], model.cam_fovy[camera] = self._camera_pose
+    if self._box_alpha != 1.0:
+      body = model.body('push_box')
+      first = body.geomadr[0]
+      model.geom_rgba[first:first + body.geomnum[0], 3] = self._box_alpha
+    opengl.import_mujoco().mj_camlight(model, self._task.data)  # Moves the camera in the data, too.
+    if self._picture is not None:
+      self._picture.follow(model)
+
+
+def _belongs(term: str, constraint: str) -> bool:
+  return term == f'cost_{constraint}' or term.startswith(f'cost_{constraint}_')
+
+
+def episode_seed(seed: int, episode: int) -> int:
+  """A seed for safety-gymnasium's generator, different for each (seed, episode)."""
+  return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0])

@@ -1,0 +1,181 @@
+"""Wrappers over `core.Environment`: action repeat, action rescaling, single precision."""
+
+from typing import Any
+
+import dm_env
+from dm_env import specs
+import numpy as np
+import tree
+
+from lambda_kit import core
+from lambda_kit import types
+
+
+class EnvironmentWrapper(core.Environment):
+  """Passes everything on to the wrapped environment; subclasses change what they must."""
+
+  def __init__(self, environment: core.Environment):
+    self._environment = environment
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._environment.reset()
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    return self._environment.step(action)
+
+  def observation_spec(self):
+    return self._environment.observation_spec()
+
+  def action_spec(self):
+    return self._environment.action_spec()
+
+  def reward_spec(self):
+    return self._environment.reward_spec()
+
+  def discount_spec(self):
+    return self._environment.discount_spec()
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return self._environment.constraint_names
+
+  @property
+  def next_episode(self) -> int:
+    return self._environment.next_episode
+
+  @next_episode.setter
+  def next_episode(self, number: int) -> None:
+    self._environment.next_episode = number
+
+  @property
+  def last_step_count(self) -> int:
+    return self._environment.last_step_count
+
+  def render(self, height: int = 256, width: int = 256) -> np.ndarray:
+    return self._environment.render(height, width)
+
+  def close(self) -> None:
+    self._environment.close()
+
+
+class ActionRepeat(EnvironmentWrapper):
+  """Repeats each action, sums rewards and costs, and stops early at the end of an episode.
+
+  An environment with a method `step_many(action, count)` is asked to do it itself: it can then leave out the
+  observations that nobody sees.
+  """
+
+  def __init__(self, environment: core.Environment, count: int):
+    if count < 1:
+      raise ValueError(f'action_repeat must be at least 1, got {count}.')
+    super().__init__(environment)
+    self._count = count
+    self._step_count = 0
+
+  def reset(self) -> dm_env.TimeStep:
+    self._step_count = 0
+    return self._environment.reset()
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    if hasattr(self._environment, 'step_many'):
+      timestep = self._environment.step_many(action, self._count)
+      self._step_count = self._environment.last_step_count
+      return timestep
+    self._step_count = 0
+    reward, cost, discount = 0.0, 0.0, 1.0
+    for _ in range(self._count):
+      timestep = self._environment.step(action)
+      self._step_count += self._environment.last_step_count
+      if timestep.first():  # The step was taken as a reset, as dm_env asks after the end of an episode.
+        return timestep
+      reward = reward + timestep.reward.reward
+      cost = cost + timestep.reward.cost
+      discount = discount * timestep.discount
+      if timestep.last():
+        break
+    return timestep._replace(reward=types.CmdpReward(reward, cost), discount=discount)
+
+  @property
+  def last_step_count(self) -> int:
+    return self._step_count
+
+
+class RescaleActions(EnvironmentWrapper):
+  """Presents a bounded action space as [-1, 1]; actions outside are clipped."""
+
+  def __init__(self, environment: core.Environment):
+    super().__init__(environment)
+    spec = environment.action_spec()
+    if not (np.all(np.isfinite(spec.minimum)) and np.all(np.isfinite(spec.maximum))):
+      raise ValueError(f'Actions without bounds can not be rescaled to [-1, 1]: {spec}.')
+    self._low = np.broadcast_to(spec.minimum, spec.shape).astype(np.float64)
+    self._high = np.broadcast_to(spec.maximum, spec.shape).astype(np.float64)
+    self._spec = specs.BoundedArray(spec.shape, np.float32, -1.0, 1.0, name=spec.name)
+    self._inner_dtype = spec.dtype
+
+  def action_spec(self) -> specs.BoundedArray:
+    return self._spec
+
+  def _rescale(self, action: np.ndarray) -> np.ndarray:
+    unit = (np.clip(np.asarray(action, np.float64), -1.0, 1.0) + 1.0) / 2.0
+    return (self._low + unit * (self._high - self._low)).astype(self._inner_dtype)
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    return self._environment.step(self._rescale(action))
+
+
+class SinglePrecision(EnvironmentWrapper):
+  """Gives all floating point numbers of a time step as float32, and refuses numbers that are not finite."""
+
+  def __init__(self, environment: core.Environment):
+    super().__init__(environment)
+    self._observation_spec = _single_spec(environment.observation_spec())
+    self._reward_spec = _single_spec(environment.reward_spec())
+    self._discount_spec = _single_spec(environment.discount_spec())
+
+  def reset(self) -> dm_env.TimeStep:
+    return self._convert(self._environment.reset())
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    return self._convert(self._environment.step(action))
+
+  def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    observation = {name: _single(value) for name, value in timestep.observation.items()}
+    for name, value in observation.items():
+      _check_finite(f'observation[{name!r}]', value)
+    if timestep.first():
+      return timestep._replace(observation=observation)
+    reward = types.CmdpReward(_single(timestep.reward.reward), _single(timestep.reward.cost))
+    _check_finite('reward', reward.reward)
+    _check_finite('cost', reward.cost)
+    return timestep._replace(observation=observation, reward=reward, discount=np.float32(timestep.discount))
+
+  def observation_spec(self):
+    return self._observation_spec
+
+  def reward_spec(self):
+    return self._reward_spec
+
+  def discount_spec(self):
+    return self._discount_spec
+
+
+class NonFiniteError(ValueError):
+  """An environment returned NaN or an infinity."""
+
+
+def _check_finite(what: str, value: np.ndarray) -> None:
+  if value.dtype == np.float32 and not np.isfinite(value).all():
+    raise NonFiniteError(
+        f'The environment returned {what} with entries that are not finite: {value}. The simulation is likely '
+        'unstable: check the actions and the task, or lower the time step of the simulator.')
+
+
+def _single(value: Any) -> np.ndarray:
+  value = np.asarray(value)
+  return value.astype(np.float32) if np.issubdtype(value.dtype, np.floating) else value
+
+
+def _single_spec(nested: types.Nest) -> types.Nest:
+  return tree.map_structure(
+      lambda spec: spec.replace(dtype=np.float32) if np.issubdtype(spec.dtype, np.floating) else spec, nested)

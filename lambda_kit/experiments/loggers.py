@@ -1,0 +1,242 @@
+"""Where the rows of a run go: JSON lines, TensorBoard, and several places at once.
+
+A row is a dict of scalars and small arrays, and always has 'environment_steps'. Its kind says what it describes:
+  'episode'     one finished training episode: episode_return, cost_return [C], cost_regret, length, ...
+  'evaluation'  means over E episodes, and the episodes themselves as `episode_returns` [E], `cost_returns` [E, C].
+  'learner'     scalar metrics of the learner.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import os
+import pathlib
+import time
+from typing import Any, BinaryIO, Iterator, Sequence
+
+from absl import logging
+import numpy as np
+from tensorboardX import event_file_writer
+from tensorboardX import summary as summary_lib
+from tensorboardX.proto import event_pb2
+from tensorboardX.proto import summary_pb2
+
+from lambda_kit import core
+
+# Rows carry these once for each evaluation episode: distributions, not vectors over constraints.
+PER_EPISODE = ('episode_returns', 'cost_returns')
+
+
+class JsonlLogger(core.Logger):
+  """Appends each row as one line of strict JSON to `<directory>/<kind>.jsonl`, with its unix `time`.
+
+  NaN and infinities have no number in JSON and are written as null, which `np.asarray(values, float)` reads as NaN.
+  Every row is flushed, so a crash can tear only the last line. A torn line is cut off before the file is continued.
+  """
+
+  def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
+    """Makes the directory if needed.
+
+    Args:
+      directory: Where the files are, or will be.
+      resume_from: Environment steps of the checkpoint that a run continues from. Rows that an earlier process wrote
+        beyond it describe steps that will be taken again, and are dropped. By default all rows stay.
+    """
+    self._directory = pathlib.Path(directory)
+    self._files: dict[str, BinaryIO] = {}
+    with _naming(self._directory):
+      self._directory.mkdir(parents=True, exist_ok=True)
+    if resume_from is not None:
+      for path in sorted(self._directory.glob('*.jsonl')):
+        with _naming(path):
+          _drop_rows_after(path, resume_from)
+
+  def write(self, kind: str, row: dict[str, Any]) -> None:
+    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n'
+    path = self._directory / f'{kind}.jsonl'
+    with _naming(path):
+      if kind not in self._files:
+        _cut_torn_line(path)
+        self._files[kind] = open(path, 'ab')
+      try:
+        self._files[kind].write(line.encode())
+        self._files[kind].flush()
+      except OSError:
+        # Part of the line may be on disk. Forgetting the file makes the next write open and repair it.
+        with contextlib.suppress(OSError):
+          self._files.pop(kind).close()
+        raise
+
+  def close(self) -> None:
+    with contextlib.ExitStack() as stack:
+      for file in self._files.values():
+        stack.callback(file.close)
+    self._files = {}
+
+
+class TensorBoardLogger(core.Logger):
+  """Writes scalars `<kind>/<metric>`, arrays as `<kind>/<metric>/<i>`, and evaluation episodes as histograms.
+
+  Events are written in the calling thread. tensorboardX's own `SummaryWriter` writes in another one, which dies of a
+  full disk, after which the training loop waits forever for room in its queue.
+  """
+
+  def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
+    """Starts a new event file.
+
+    Args:
+      directory: Where event files go; made if needed.
+      resume_from: Environment steps of the checkpoint that a run continues from. TensorBoard then hides what earlier
+        files hold beyond it.
+    """
+    self._directory = pathlib.Path(directory)
+    with _naming(self._directory):
+      self._directory.mkdir(parents=True, exist_ok=True)
+      # The writer names its file by the second and truncates it: without a suffix, a fast restart would erase rows.
+      self._writer = event_file_writer.EventsWriter(str(self._directory / 'events'), f'.{time.time_ns()}')
+      if resume_from is not None:
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._writer.write_event(event_pb2.Event(session_log=start, step=resume_from + 1, wall_time=time.time()))
+      self._writer.flush()
+
+  def write(self, kind: str, row: dict[str, Any]) -> None:
+    values = []
+    for name, value in row.items():
+      if name != 'environment_steps':
+        values.extend(_summary_values(f'{kind}/{name}', value, histogram=name in PER_EPISODE))
+    event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=time.time(),
+                            step=int(row['environment_steps']))
+    with _naming(self._directory):
+      self._writer.write_event(event)
+      self._writer.flush()
+
+  def close(self) -> None:
+    with _naming(self._directory):
+      self._writer.close()
+
+
+class LoggerGroup(core.Logger):
+  """Gives each row to all of its loggers."""
+
+  def __init__(self, loggers: Sequence[core.Logger]):
+    self._loggers = tuple(loggers)
+    self._progress = tuple(logger.progress for logger in self._loggers if hasattr(logger, 'progress'))
+
+  def write(self, kind: str, row: dict[str, Any]) -> None:
+    for logger in self._loggers:
+      logger.write(kind, row)
+
+  def progress(self, environment_steps: int) -> None:
+    """Tells the loggers that show progress how far the run is. Cheap enough for every step."""
+    for progress in self._progress:
+      progress(environment_steps)
+
+  def close(self) -> None:
+    """Closes all loggers, also if some of them fail: the first error is raised, others are logged."""
+    first_error = None
+    for logger in self._loggers:
+      try:
+        logger.close()
+      except Exception as error:  # pylint: disable=broad-except
+        if first_error is None:
+          first_error = error
+        else:
+          logging.error('%s could not be closed either: %s', type(logger).__name__, error)
+    if first_error is not None:
+      raise first_error
+
+
+def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
+  """Returns the rows of a file. Lines that are not a JSON object are skipped with a warning that names them."""
+  rows = []
+  with open(path, 'rb') as file:
+    for number, line in enumerate(file, start=1):
+      row = _parse(line)
+      if row is None:
+        logging.warning('%s, line %d: not a JSON object, skipped: %r', path, number, line[:80])
+      else:
+        rows.append(row)
+  return rows
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+  try:
+    row = json.loads(line)
+  except ValueError:  # Also what undecodable bytes raise.
+    return None
+  return row if isinstance(row, dict) else None
+
+
+def _to_json(value: Any) -> Any:
+  """Python's own types for nested numpy or JAX values, None for numbers that are not finite."""
+  if value is None or isinstance(value, str):
+    return value
+  if isinstance(value, dict):
+    return {str(name): _to_json(item) for name, item in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_to_json(item) for item in value]
+  if isinstance(value, float):
+    return value if math.isfinite(value) else None
+  if isinstance(value, (bool, int)):
+    return value
+  if not hasattr(value, '__array__'):
+    raise TypeError(f'A row holds numbers, text, and arrays or dicts of them; got a {type(value).__name__}: {value!r}.')
+  return _to_json(np.asarray(value).tolist())
+
+
+def _summary_values(tag: str, value: Any, histogram: bool) -> Iterator[summary_pb2.Summary.Value]:
+  if value is None or isinstance(value, str):
+    return
+  value = np.asarray(value, np.float64)  # Reads None inside a list as NaN.
+  if not histogram:
+    for index, item in np.ndenumerate(value):
+      yield summary_pb2.Summary.Value(tag='/'.join([tag, *map(str, index)]), simple_value=item)
+    return
+  columns = {tag: value} if value.ndim == 1 else {f'{tag}/{i}': column for i, column in enumerate(value.T)}
+  for name, column in columns.items():
+    column = column[np.isfinite(column)]  # A histogram has no bin for the others.
+    if column.size:
+      yield from summary_lib.histogram(name, column, bins='auto').value
+
+
+def _cut_torn_line(path: pathlib.Path) -> None:
+  """Truncates a file to its last complete line."""
+  size = path.stat().st_size if path.exists() else 0
+  if not size:
+    return
+  with open(path, 'r+b') as file:
+    complete = file.read(size).rfind(b'\n') + 1
+    if complete < size:
+      logging.warning('%s: the last line was torn, likely by a crash; %d bytes removed.', path, size - complete)
+      file.truncate(complete)
+
+
+def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
+  with open(path, 'rb') as file:
+    lines = file.readlines()
+  # Lines that can't be read stay where they are, for `read_jsonl` to report.
+  kept = [line for line in lines if (_parse(line) or {}).get('environment_steps', 0) <= environment_steps]
+  if len(kept) < len(lines):
+    logging.info('%s: %d rows beyond step %d dropped.', path, len(lines) - len(kept), environment_steps)
+    partial = path.with_name(path.name + '.partial')
+    partial.write_bytes(b''.join(kept))
+    os.replace(partial, path)
+
+
+_ADVICE = {
+    errno.ENOSPC: 'The disk is full: free some space.',
+    errno.EDQUOT: 'Your quota is used up: free some space.',
+    errno.EACCES: 'Check who owns it and its permissions.',
+    errno.EROFS: 'The file system is read-only: choose another directory.',
+}
+
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path) -> Iterator[None]:
+  """Makes an `OSError` say which log could not be written, and what to do."""
+  try:
+    yield
+  except OSError as error:
+    reason = f'The log can not be written: {error.strerror or error}. {_ADVICE.get(error.errno, "")}'.rstrip()
+    raise OSError(error.errno, reason, str(path)) from error

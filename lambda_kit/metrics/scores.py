@@ -1,0 +1,36 @@
+"""The paper's three metrics as pure functions (section 5.1), and their summaries of one episode.
+
+  return       J(pi)      mean over E evaluation episodes of the undiscounted sum of rewards
+  cost return  J_c(pi)    mean over E evaluation episodes of the undiscounted sum of costs
+  cost regret  rho_c(pi)  sum of all costs of training, divided by the environment steps of training
+"""
+
+from typing import Sequence
+
+import numpy as np
+
+from lambda_kit import types
+
+
+def summarize_episode(rewards: np.ndarray, costs: np.ndarray, environment_steps: int) -> types.EpisodeSummary:
+  """Sums `rewards` [T] and `costs` [T, C] of one episode's agent steps."""
+  rewards, costs = np.asarray(rewards, np.float64), np.asarray(costs, np.float64)
+  if rewards.ndim != 1 or costs.ndim != 2 or len(rewards) != len(costs):
+    raise ValueError(f'Expected rewards [T] and costs [T, C], got {rewards.shape} and {costs.shape}.')
+  return types.EpisodeSummary(float(rewards.sum()), costs.sum(axis=0), len(rewards), environment_steps)
+
+
+def average_return(episodes: Sequence[types.EpisodeSummary]) -> float:
+  """J(pi) of E episodes."""
+  return float(np.mean([episode.episode_return for episode in episodes]))
+
+
+def average_cost_return(episodes: Sequence[types.EpisodeSummary]) -> np.ndarray:
+  """J_c(pi) of E episodes, [C]."""
+  return np.mean([episode.cost_return for episode in episodes], axis=0)
+
+
+def cost_regret(total_cost: np.ndarray, environment_steps: int) -> np.ndarray:
+  """rho_c(pi), [C]: costs of training [C], summed since its start, for each environment step."""
+  total_cost = np.asarray(total_cost, np.float64)
+  return total_cost / environment_steps if environment_steps else np.zeros_like(total_cost)

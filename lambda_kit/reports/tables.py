@@ -1,0 +1,86 @@
+"""Evaluations as a table in plain text, and how costs are named and compared with their limits in all reports."""
+
+import io
+from typing import Any, Sequence
+
+import numpy as np
+from rich import box
+from rich import console as rich_console
+from rich import table as rich_table
+
+from lambda_kit import types
+
+
+def evaluation_table(rows: Sequence[dict[str, Any]], cost_limit: float | Sequence[float],
+                     constraint_names: Sequence[str] = (), colors: bool = False) -> str:
+  """Returns a table with one line for each evaluation.
+
+  Args:
+    rows: Rows of kind 'evaluation'. Their standard deviations are over evaluation episodes, and are left out of rows
+      that don't hold the single episodes.
+    cost_limit: One limit for all constraints, or one for each.
+    constraint_names: Names of the C costs, shown if there are several.
+    colors: Whether to mark costs green and red with escape codes: for terminals.
+  """
+  if not rows:
+    return 'No evaluations.\n'
+  count = np.size(rows[0]['cost_return'])
+  limits = cost_limits(cost_limit, count)
+  table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+  table.add_column('environment\nsteps', justify='right')
+  table.add_column('return', justify='right')
+  for label, limit in zip(cost_labels(constraint_names, count), limits):
+    table.add_column(f'{label}\nlimit {limit:g}', justify='right')
+  table.add_column('cost regret', justify='right')
+  for row in rows:
+    cost_return = as_floats(row['cost_return'])
+    deviations = _deviations(row.get('cost_returns'), (count,))
+    costs = []
+    for cost, deviation, limit in zip(cost_return, deviations, limits):
+      mark = '[green]ok  [/]' if within(cost, limit) else '[red]over[/]'
+      costs.append(f'{_mean_and_deviation(cost, deviation, 1)} {mark}')
+    episode_return = _mean_and_deviation(as_floats(row['episode_return'])[0],
+                                         _deviations(row.get('episode_returns'), ()), 2)
+    regret = '  '.join(f'{value:.4f}' for value in as_floats(row.get('cost_regret')))
+    table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret)
+  output = io.StringIO()
+  # Wider than any table: lines are never folded, whatever reads them.
+  console = rich_console.Console(file=output, width=1000, force_terminal=colors, legacy_windows=False,
+                                 color_system='standard' if colors else None)
+  console.print(table)
+  return '\n'.join(line.rstrip() for line in output.getvalue().splitlines()) + '\n'
+
+
+def cost_labels(constraint_names: Sequence[str], count: int) -> list[str]:
+  """What to call the C cost returns; a single one needs no name."""
+  if constraint_names and len(constraint_names) != count:
+    raise ValueError(f'{count} costs, but constraint_names has {len(constraint_names)}: {tuple(constraint_names)}.')
+  if count == 1:
+    return ['cost return']
+  return [f'cost return, {name}' for name in constraint_names or range(count)]
+
+
+def cost_limits(cost_limit: float | Sequence[float], count: int) -> np.ndarray:
+  """The limits [C], from one for all constraints or one for each."""
+  limits = np.asarray(cost_limit, np.float64)
+  if limits.ndim and limits.shape != (count,):
+    raise ValueError(f'{count} costs, but cost_limit has shape {limits.shape}: {cost_limit}.')
+  return np.broadcast_to(limits, (count,))
+
+
+def within(cost_return: float, limit: float) -> bool:
+  """Whether a cost return respects its limit. NaN doesn't."""
+  return bool(cost_return <= limit)
+
+
+def as_floats(value: Any) -> np.ndarray:
+  """A scalar or vector of a row as a vector; what is missing, or was not finite when it was logged, is NaN."""
+  return np.atleast_1d(np.asarray(value, np.float64))
+
+
+def _deviations(episodes: Any, shape: tuple[int, ...]) -> types.Array:
+  return np.full(shape, np.nan) if episodes is None else np.std(np.asarray(episodes, np.float64), axis=0)
+
+
+def _mean_and_deviation(mean: float, deviation: float, digits: int) -> str:
+  return f'{mean:.{digits}f}' if np.isnan(deviation) else f'{mean:.{digits}f} ± {deviation:.{digits}f}'
