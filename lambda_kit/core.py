@@ -89,8 +89,8 @@ class Learner(VariableSource, Generic[State]):
   """Improves variables from data. All of its state is one pytree."""
 
   @abc.abstractmethod
-  def step(self) -> dict[str, float]:
-    """Takes the updates that are due and returns metrics to log (none if nothing was due)."""
+  def step(self, num_updates: int) -> dict[str, float]:
+    """Takes `num_updates` gradient steps and returns metrics to log."""
 
   @abc.abstractmethod
   def save(self) -> State:
@@ -111,6 +111,13 @@ class Adder(abc.ABC):
   @abc.abstractmethod
   def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
     ...
+
+
+class UpdateSchedule(Protocol):
+  """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
+
+  def __call__(self, environment_steps: int) -> int:
+    """Updates that a learner should have taken in all after `environment_steps`."""
 
 
 class AgentBuilder(Protocol):

@@ -10,6 +10,7 @@ from PIL import Image
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import environment as safety_gym
 from lambda_kit.environments.safety_gym import loading
 
@@ -106,6 +107,9 @@ class GymnasiumTask(core.Environment):
     return self._step_count
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
+    viewer = getattr(getattr(self._gymnasium.unwrapped, 'mujoco_renderer', None), 'viewer', None)
+    if viewer is not None:
+      opengl.draw_into(viewer.con)  # Another camera may have drawn last.
     return np.asarray(Image.fromarray(self._gymnasium.render()).resize((width, height)))
 
   def close(self) -> None:

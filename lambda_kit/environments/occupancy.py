@@ -1,15 +1,20 @@
 """Finite constrained MDPs, and their exact optimum by linear programming over occupation measures.
 
 The best policy of a constrained MDP over T steps solves a linear program in x[t, s, m], the probability of being in
-state s at step t and taking action m (Altman, Constrained Markov Decision Processes, 1999):
+state s at step t and of taking action m there (Altman, Constrained Markov Decision Processes, 1999):
 
   maximise    sum_tsm x[t, s, m] r[s, m]
   subject to  sum_m x[0, s, m] = initial[s]
-              sum_m x[t, s', m] = sum_sm x[t - 1, s, m] p[s' | s, m]       for t = 1, ..., T - 1
-              sum_tsm x[t, s, m] c[s, m, i] <= limits[i]                    for i = 1, ..., C
+              sum_m x[t, s', m] = sum_sm x[t - 1, s, m] p[s' | s, m]        for t = 1, ..., T - 1
+              sum_tsm x[t, s, m] c[s, m, i] <= limits[i]                     for i = 1, ..., C
               x >= 0
 
-Legend, beyond that of `types.py`: S states, M actions (finitely many, so not the A action dimensions).
+Given as it stands to a solver, T = 100 steps in a room of 48 cells take half a minute. Only the C limits couple the
+steps, so it is solved by Dantzig and Wolfe's decomposition: a feasible x is a mixture of the measures of
+deterministic policies, a small program finds the best mixture of those known so far, and its multipliers price the
+costs for the next one, which backward induction finds exactly. That ends when no policy improves the mixture.
+
+Legend, beyond that of `types.py`: S states, M actions (finitely many, hence not A), K policies of a mixture.
 """
 
 from typing import NamedTuple, Sequence
@@ -18,6 +23,10 @@ import chex
 import numpy as np
 from scipy import optimize
 from scipy import sparse
+
+# The value that `solve` returns is at most this far below the optimum; limits are kept to the same precision.
+TOLERANCE = 1e-7
+_SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_tolerance': 1e-9}
 
 
 class FiniteCmdp(NamedTuple):
@@ -36,10 +45,10 @@ class Value(NamedTuple):
 
 
 class Solution(NamedTuple):
-  """An optimal policy and what it attains."""
+  """An optimal policy, and what it attains."""
   value: float
   cost_values: np.ndarray  # [C]
-  policy: np.ndarray  # [T, S, M] probabilities of actions, or [S, M] if stationary.
+  policy: np.ndarray  # [T, S, M] probabilities of actions; [S, M] if stationary.
   multipliers: np.ndarray  # [C], d value / d limits: 0 where a limit doesn't bind.
 
 
@@ -49,108 +58,164 @@ class InfeasibleError(ValueError):
 
 def uniform_policy(cmdp: FiniteCmdp) -> np.ndarray:
   """The stationary policy [S, M] that takes all actions with the same probability."""
-  num_states, num_actions = cmdp.rewards.shape
-  return np.full((num_states, num_actions), 1.0 / num_actions)
+  return np.full(cmdp.rewards.shape, 1.0 / cmdp.rewards.shape[-1])
 
 
 def evaluate(cmdp: FiniteCmdp, policy: np.ndarray) -> Value:
-  """Exact value and costs of a policy, by propagating the distribution of states forward.
-
-  Args:
-    cmdp: the constrained MDP.
-    policy: probabilities of actions, [T, S, M], or [S, M] if the policy is stationary.
-
-  Returns:
-    The expected sums of rewards and of costs over T steps.
-  """
+  """Returns the exact value and costs of a policy, [T, S, M], or [S, M] if it is stationary."""
   _check(cmdp)
+  _check_probabilities('policy', policy)
+  return _value(cmdp, occupation_measure(cmdp, policy))
+
+
+def occupation_measure(cmdp: FiniteCmdp, policy: np.ndarray) -> np.ndarray:
+  """Propagates the distribution of states forward: x[t, s, m] = p(s_t = s) policy[t, s, m], of shape [T, S, M]."""
   policy = np.broadcast_to(policy, (cmdp.horizon,) + cmdp.rewards.shape)
-  value, cost_values = 0.0, np.zeros(cmdp.costs.shape[-1])
-  states = cmdp.initial
-  for pi_t in policy:
-    x_t = states[:, None] * pi_t
-    value += np.sum(x_t * cmdp.rewards)
-    cost_values += np.einsum('sm,smc->c', x_t, cmdp.costs)
-    states = np.einsum('sm,smn->n', x_t, cmdp.transitions)
-  return Value(float(value), cost_values)
+  kernel = cmdp.transitions.reshape(-1, cmdp.initial.size)
+  x = np.empty(policy.shape)
+  p_t = cmdp.initial
+  for t in range(cmdp.horizon):
+    x[t] = p_t[:, None] * policy[t]
+    p_t = x[t].reshape(-1) @ kernel
+  return x
 
 
 def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
-  """Solves the linear program at the head of this file.
+  """Returns the best of all policies, which depends on time, by the linear program at the head of this file.
 
   Args:
     cmdp: the constrained MDP.
-    limits: [C] largest expected sums of costs over an episode, or None for the unconstrained optimum.
+    limits: [C] largest expected sums of costs over an episode; None for the unconstrained optimum.
 
   Returns:
-    The optimum, with a policy that depends on time. Where the policy never comes, its actions are uniform.
+    The optimum. Its actions are uniform in states that it never visits.
 
   Raises:
     InfeasibleError: if no policy keeps within the limits.
   """
   _check(cmdp)
-  num_states, num_actions = cmdp.rewards.shape
-  pairs, steps = num_states * num_actions, cmdp.horizon
-  # Rows of the flow: what leaves each state at t, less what entered it from t - 1.
-  leave = sparse.kron(sparse.eye(num_states), np.ones((1, num_actions)))
-  enter = sparse.csr_matrix(cmdp.transitions.reshape(pairs, num_states).T)
-  flow = sparse.kron(sparse.eye(steps), leave) - sparse.kron(sparse.eye(steps, k=-1), enter)
-  sources = np.concatenate([cmdp.initial, np.zeros((steps - 1) * num_states)])
-  rewards = np.tile(cmdp.rewards.reshape(pairs), steps)
-  costs = np.tile(cmdp.costs.reshape(pairs, -1), (steps, 1))
-  occupancy, multipliers = _linear_program(rewards, costs, flow, sources, limits)
-  policy = _conditional(occupancy.reshape(steps, num_states, num_actions))
-  value, cost_values = rewards @ occupancy, occupancy @ costs
-  return Solution(float(value), cost_values, policy, multipliers)
+  no_multipliers = np.zeros(cmdp.costs.shape[-1])
+  if limits is None:
+    x = occupation_measure(cmdp, _greedy_policy(cmdp, cmdp.rewards))
+    return Solution(*_value(cmdp, x), _conditional(x), no_multipliers)
+  limits = np.asarray(limits, float)
+  chex.assert_shape(limits, no_multipliers.shape)
+  # First with rewards of zero, for some mixture within the limits; then for the best one.
+  measures, excess = [], None
+  for objective in (np.zeros_like(cmdp.rewards), cmdp.rewards):
+    multipliers, bound = no_multipliers, -np.inf
+    max_excess = excess
+    while True:
+      priced = objective - cmdp.costs @ multipliers
+      x = occupation_measure(cmdp, _greedy_policy(cmdp, priced))
+      if np.sum(x * priced) <= bound + TOLERANCE:
+        break
+      measures.append(x)
+      weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), limits, max_excess)
+    if excess > TOLERANCE:
+      raise InfeasibleError(f'No policy keeps the expected costs of an episode within {limits}: '
+                            f'one of them exceeds its limit by {excess:.3g} at least.')
+  x = np.einsum('k,ktsm->tsm', weights, np.stack(measures))
+  return Solution(*_value(cmdp, x), _conditional(x), multipliers)
 
 
-def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
+def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, max_rounds: int = 20) -> Solution:
+  """Returns a good policy among those that don't look at the time, as agents without a clock don't.
+
+  The best stationary policy over T steps is no linear program. With a discount of 1 - 1/T it is one, in x[s, m], and
+  its policy is evaluated exactly over the T steps; the limits that the program sees are shifted until the costs over T
+  steps keep the true ones. The value is thus attained, and a lower bound on what stationary policies can attain.
+
+  Args:
+    cmdp: the constrained MDP.
+    limits: [C] largest expected sums of costs over an episode, or None.
+    max_rounds: of shifting the limits.
+
+  Returns:
+    The policy [S, M], its exact value and costs over T steps, and the multipliers of the discounted program.
+
+  Raises:
+    InfeasibleError: if no policy within the limits was found.
+  """
   _check(cmdp)
   num_states, num_actions = cmdp.rewards.shape
   pairs = num_states * num_actions
+  discount = 1.0 - 1.0 / cmdp.horizon
   leave = sparse.kron(sparse.eye(num_states), np.ones((1, num_actions)))
   enter = sparse.csr_matrix(cmdp.transitions.reshape(pairs, num_states).T)
-  flow = sparse.vstack([leave - enter, np.ones((1, pairs))])
-  sources = np.concatenate([np.zeros(num_states), [cmdp.horizon]])
-  occupancy, multipliers = _linear_program(
-      cmdp.rewards.reshape(pairs), cmdp.costs.reshape(pairs, -1), flow, sources, limits)
-  policy = _conditional(occupancy.reshape(num_states, num_actions))
-  return Solution(*evaluate(cmdp, policy), policy, multipliers)
+  # Without limits, those that no policy can exceed.
+  limits = cmdp.horizon * cmdp.costs.max((0, 1)) if limits is None else np.asarray(limits, float)
+  chex.assert_shape(limits, cmdp.costs.shape[-1:])
+  shifted = limits
+  for _ in range(max_rounds):
+    # The measure sums to T: (1 - discount) T = 1 enters in the initial states.
+    result = optimize.linprog(
+        -cmdp.rewards.reshape(pairs), A_ub=cmdp.costs.reshape(pairs, -1).T, b_ub=shifted,
+        A_eq=leave - discount * enter, b_eq=cmdp.initial, options=_SOLVER_OPTIONS)
+    if not result.success:
+      break
+    policy = _conditional(np.maximum(result.x, 0.0).reshape(num_states, num_actions))
+    value, cost_values = evaluate(cmdp, policy)
+    excess = cost_values - limits
+    multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
+    if np.all(excess <= 1e-6) and np.all((excess >= -1e-6) | (multipliers == 0.0)):
+      return Solution(value, cost_values, policy, multipliers)
+    shifted = shifted - excess
+  raise InfeasibleError(f'Found no stationary policy with expected costs of an episode within {limits}.')
 
 
-def _linear_program(rewards: np.ndarray, costs: np.ndarray, flow: sparse.spmatrix, sources: np.ndarray,
-                    limits: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
-  """Maximises rewards @ x over x >= 0 with flow @ x = sources and x @ costs <= limits; returns x and multipliers."""
-  num_constraints = costs.shape[-1]
-  bounds = {}
-  if limits is not None:
-    limits = np.asarray(limits, float)
-    chex.assert_shape(limits, (num_constraints,))
-    bounds = dict(A_ub=costs.T, b_ub=limits)
-  # SciPy minimises, hence the signs of the rewards and of the marginals.
-  result = optimize.linprog(-rewards, A_eq=flow, b_eq=sources, method='highs', **bounds)
-  if result.status == 2:
-    raise InfeasibleError(f'No policy keeps the expected costs within the limits {limits}.')
+def _best_mixture(cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray,
+                  limits: np.ndarray, max_excess: float | None) -> tuple[np.ndarray, float, float, np.ndarray]:
+  """Mixes measures [K, T, S, M] for the largest sum of `objective` [S, M], less the excess over the limits [C].
+
+  Returns:
+    The weights [K], the excess, the value of the Lagrangian that a new measure must exceed to improve the mixture,
+    and the multipliers [C].
+  """
+  num_measures = len(measures)
+  values = np.einsum('ktsm,sm->k', measures, objective)
+  costs = np.einsum('ktsm,smc->kc', measures, cmdp.costs)
+  # Variables are the weights and the excess. SciPy minimises, hence the signs of the values and of the marginals.
+  result = optimize.linprog(
+      np.append(-values, 1.0), options=_SOLVER_OPTIONS,
+      A_ub=np.column_stack([costs.T, -np.ones(len(limits))]), b_ub=limits,
+      A_eq=np.append(np.ones(num_measures), 0.0)[None], b_eq=[1.0],
+      bounds=[(0.0, None)] * num_measures + [(0.0, max_excess)])
   if not result.success:
     raise RuntimeError(f'The linear program was not solved: {result.message}')
-  multipliers = np.zeros(num_constraints) if limits is None else np.maximum(-result.ineqlin.marginals, 0.0)
-  return np.maximum(result.x, 0.0), multipliers
+  multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
+  return result.x[:-1], result.x[-1], -result.eqlin.marginals[0], multipliers
 
 
-def _conditional(occupancy: np.ndarray) -> np.ndarray:
+def _greedy_policy(cmdp: FiniteCmdp, rewards: np.ndarray) -> np.ndarray:
+  """The best policy [T, S, M] for rewards [S, M] without limits, by backward induction."""
+  actions = np.empty((cmdp.horizon, rewards.shape[0]), int)
+  v_t = np.zeros(rewards.shape[0])
+  for t in reversed(range(cmdp.horizon)):
+    q_t = rewards + cmdp.transitions @ v_t
+    actions[t], v_t = q_t.argmax(-1), q_t.max(-1)
+  return np.eye(rewards.shape[1])[actions]
+
+
+def _value(cmdp: FiniteCmdp, x: np.ndarray) -> Value:
+  return Value(float(np.einsum('tsm,sm->', x, cmdp.rewards)), np.einsum('tsm,smc->c', x, cmdp.costs))
+
+
+def _conditional(x: np.ndarray) -> np.ndarray:
   """p(m | s) of occupation measures [..., S, M]; uniform where s is never visited."""
-  visits = occupancy.sum(-1, keepdims=True)
-  uniform = np.full_like(occupancy, 1.0 / occupancy.shape[-1])
-  return np.divide(occupancy, visits, out=uniform, where=visits > 1e-12)
+  visits = x.sum(-1, keepdims=True)
+  return np.divide(x, visits, out=np.full_like(x, 1.0 / x.shape[-1]), where=visits > 1e-12)
 
 
 def _check(cmdp: FiniteCmdp) -> None:
-  chex.assert_rank([cmdp.rewards, cmdp.costs, cmdp.initial], [2, 3, 1])
   num_states, num_actions = cmdp.rewards.shape
   chex.assert_shape(cmdp.transitions, (num_states, num_actions, num_states))
   chex.assert_shape(cmdp.costs, (num_states, num_actions, None))
   chex.assert_shape(cmdp.initial, (num_states,))
-  for name in ('transitions', 'initial'):
-    probabilities = getattr(cmdp, name)
-    if np.min(probabilities) < 0.0 or not np.allclose(probabilities.sum(-1), 1.0):
-      raise ValueError(f'{name} must be probabilities that sum to 1.')
+  _check_probabilities('transitions', cmdp.transitions)
+  _check_probabilities('initial', cmdp.initial)
+
+
+def _check_probabilities(name: str, probabilities: np.ndarray) -> None:
+  if np.min(probabilities) < 0.0 or not np.allclose(np.sum(probabilities, axis=-1), 1.0):
+    raise ValueError(f'{name} must hold probabilities that sum to 1 over the last axis.')

@@ -91,6 +91,27 @@ def make_current() -> str:
   return _backend
 
 
+def draw_into(renderer: Any) -> None:
+  """Directs what is drawn next to the off-screen buffer of an `MjrContext`; each camera has one."""
+  make_current()
+  mujoco = import_mujoco()
+  mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, renderer)
+
+
+class SharedContext:
+  """The process's context in the form in which gymnasium's viewers ask for one of their own."""
+
+  def __init__(self, width: int = 0, height: int = 0):
+    del width, height
+    make_current()
+
+  def make_current(self) -> None:
+    make_current()
+
+  def free(self) -> None:
+    """Does nothing: others may still draw."""
+
+
 def free() -> None:
   """Frees the context; left to the garbage collector at exit, it prints an error."""
   global _context

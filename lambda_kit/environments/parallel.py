@@ -124,10 +124,11 @@ class ParallelEnvironments:
     for index, other in enumerate(started):
       if other.specs != self._specs:
         raise WorkerError(f'Environments 0 and {index} have different specs: {self._specs} and {other.specs}.')
-    parallel_factory.add_to_operative_config(started[0].used_bindings)
+    parallel_factory.add_to_operative_config(started[0].used)
     size = parallel_worker.memory_size(self._specs, self._num_environments)
     os.ftruncate(self._memory_fd, size)
     self._arrays = parallel_worker.map_arrays(mmap.mmap(self._memory_fd, size), self._specs, self._num_environments)
+    self._arrays.step_type[...] = dm_env.StepType.LAST  # Nothing has begun: `reset_done` has all to do.
     self._run(parallel_worker.ATTACH, range(self._num_environments))
 
   def reset(self) -> dm_env.TimeStep:
@@ -146,11 +147,13 @@ class ParallelEnvironments:
       first, reward and cost are 0 and the discount is 1.
     """
     actions = np.asarray(actions)
-    expected = self._arrays.action.shape
-    if actions.shape != expected:
-      raise ValueError(f'actions must have shape {expected}, got {actions.shape}.')
-    if not np.can_cast(actions.dtype, self._arrays.action.dtype, 'same_kind'):
-      raise ValueError(f'actions must be of type {self._arrays.action.dtype}, got {actions.dtype}.')
+    expected = self._arrays.action
+    if actions.shape != expected.shape:
+      raise ValueError(f'actions must have shape {expected.shape}, got {actions.shape}.')
+    if not np.can_cast(actions.dtype, expected.dtype, 'same_kind'):
+      raise ValueError(f'actions must be of type {expected.dtype}, got {actions.dtype}.')
+    with np.errstate(over='ignore'):
+      actions = actions.astype(expected.dtype)
     if not np.isfinite(actions).all():
       raise ValueError(f'actions must be finite, got {actions}.')
     self._arrays.action[...] = actions
@@ -200,7 +203,8 @@ class ParallelEnvironments:
   @episode_numbers.setter
   def episode_numbers(self, numbers: np.ndarray) -> None:
     numbers = np.asarray(numbers)
-    if numbers.shape != (self._num_environments,) or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any():
+    is_integer = np.issubdtype(numbers.dtype, np.integer)
+    if numbers.shape != (self._num_environments,) or not is_integer or (numbers < 0).any():
       raise ValueError(f'episode_numbers must be {self._num_environments} integers from 0 on, got {numbers}.')
     waiting = list(range(self._num_environments))
     while waiting:  # A replacement has begun an episode, and must be told again.
@@ -255,7 +259,7 @@ class ParallelEnvironments:
     sent = []
     for index in indices:
       try:
-        self._workers[index].send(command, deadline)
+        self._workers[index].send(command)
         sent.append(index)
       except parallel_process.WorkerFailure as failure:
         failures[index] = str(failure)

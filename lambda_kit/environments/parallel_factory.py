@@ -32,11 +32,17 @@ class Package(NamedTuple):
   bindings: Bindings
 
 
+class Used(NamedTuple):
+  """What gin has recorded while an environment was made."""
+  calls: list[tuple[str, str]]  # Scopes and complete selectors.
+  bindings: Bindings  # Defaults included.
+
+
 def pack(factory: core.EnvironmentFactory) -> Package:
   """Prepares `factory` and the gin configuration of this process for another one."""
   try:
     pickled = _dumps(factory)
-  except Exception as error:
+  except Exception as error:  # Objects raise what they like when they are pickled.
     raise ValueError(
         f'The environment factory {factory!r} can not be sent to another process ({error}). Define it at the top level '
         'of a module, or let it hold only what can be pickled.') from error
@@ -45,12 +51,8 @@ def pack(factory: core.EnvironmentFactory) -> Package:
   return Package(pickled, gin.current_scope(), bindings)
 
 
-def build(package: Package, seed: int) -> tuple[core.Environment, Bindings]:
-  """Makes the environment, in the process that it is to live in.
-
-  Returns:
-    The environment, and the bindings that were used to make it (defaults included), for `add_to_operative_config`.
-  """
+def build(package: Package, seed: int) -> tuple[core.Environment, Used]:
+  """Makes the environment, in the process that it is to live in."""
   factory = pickle.loads(package.factory)
   waiting = _bind(package.bindings)
   with gin.config_scope(list(package.scope)):
@@ -60,18 +62,22 @@ def build(package: Package, seed: int) -> tuple[core.Environment, Bindings]:
     raise ValueError(
         f'Bindings of {late} came too late: their modules were only imported while the environment was made. Import '
         'them in the module of the environment factory.')
-  return environment, _dump_bindings(gin.config._OPERATIVE_CONFIG)
+  operative = gin.config._OPERATIVE_CONFIG
+  return environment, Used(list(operative), _dump_bindings(operative))
 
 
-def add_to_operative_config(used: Bindings) -> None:
-  """Enters bindings that another process has used as if they had been used here.
+def add_to_operative_config(used: Used) -> None:
+  """Records what another process has used as if it had been used here.
 
   Otherwise the bindings of an environment that lives only in other processes would seem to have configured nothing.
   """
-  parameters = {key: pickle.loads(value) for key, value in used.items() if value and _is_registered(key[1])}
+  parameters = {key: {} for key in used.calls if _is_registered(key[1])}
+  for (scope, selector, parameter), value in used.bindings.items():
+    if value is not None and (scope, selector) in parameters:
+      parameters[scope, selector][parameter] = pickle.loads(value)
   with gin.config._OPERATIVE_CONFIG_LOCK:
-    for (scope, selector, parameter), value in parameters.items():
-      gin.config._OPERATIVE_CONFIG.setdefault((scope, selector), {})[parameter] = value
+    for key, values in parameters.items():
+      gin.config._OPERATIVE_CONFIG.setdefault(key, {}).update(values)
 
 
 def _bind(bindings: Bindings) -> Bindings:
@@ -94,7 +100,7 @@ def _dump_bindings(config: dict[tuple[str, str], dict[str, Any]]) -> Bindings:
     for parameter, value in parameters.items():
       try:
         bindings[scope, selector, parameter] = _dumps(value)
-      except Exception:  # An error only if the value is needed. Objects raise what they like when they are pickled.
+      except Exception:  # As above. It matters only if the value is needed.
         bindings[scope, selector, parameter] = None
   return bindings
 

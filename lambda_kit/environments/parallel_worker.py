@@ -55,7 +55,7 @@ class Start(NamedTuple):
 class Started(NamedTuple):
   """What the worker tells when its environment is built."""
   specs: Specs
-  used_bindings: parallel_factory.Bindings
+  used: parallel_factory.Used
 
 
 class SharedArrays(NamedTuple):
@@ -149,9 +149,9 @@ def _exit_with_parent(connection_fd: int) -> None:
 def _serve(connection: socket.socket, memory_fd: int) -> None:
   """Answers commands. Returns when it's told to, or when the parent is gone."""
   start: Start = pickle.loads(receive_long(connection))
-  environment, used_bindings = parallel_factory.build(start.package, start.seed)
+  environment, used = parallel_factory.build(start.package, start.seed)
   specs = _get_specs(environment)
-  send_long(connection, STARTED, pickle.dumps(Started(specs, used_bindings)))
+  send_long(connection, STARTED, pickle.dumps(Started(specs, used)))
   row = None
   while command := connection.recv(1):
     if command == CLOSE:

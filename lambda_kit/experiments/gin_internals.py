@@ -108,11 +108,14 @@ def package(selector: str) -> str:
 def signature(selector: str) -> Signature:
   wrapped = gin_config._REGISTRY[selector].wrapped
   is_class = inspect.isclass(wrapped)
-  function = gin_config._find_class_construction_fn(wrapped) if is_class else inspect.unwrap(wrapped)
+  function = inspect.unwrap(gin_config._find_class_construction_fn(wrapped) if is_class else wrapped)
   # Without an __init__ of its own a class takes no arguments, though these two claim to take any.
-  if function is object.__init__ or function.__name__ == '_no_init_or_replace_init':
+  if function is object.__init__ or getattr(function, '__name__', '') == '_no_init_or_replace_init':
     return Signature([], [], False)
-  spec = inspect.getfullargspec(function)
+  try:
+    spec = inspect.getfullargspec(function)
+  except TypeError:  # Written in C.
+    return Signature([], [], True)
   positional = spec.args[1:] if is_class else spec.args
   defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()))) | (spec.kwonlydefaults or {})
   parameters = positional + spec.kwonlyargs

@@ -5,6 +5,7 @@ import os
 import pathlib
 import tempfile
 from typing import Iterable, Iterator, NamedTuple, Sequence
+import warnings
 
 from absl import logging
 import imageio_ffmpeg
@@ -118,9 +119,13 @@ def _write_mp4(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
   padding = ((0, height % 2), (0, width % 2), (0, 0))  # yuv420p shares colours between 2 x 2 pixels.
   # faststart puts the index first, so that browsers play while they load.
   writer = imageio_ffmpeg.write_frames(
-      str(path), (width + width % 2, height + height % 2), fps=fps, codec='libx264', pix_fmt_out='yuv420p', quality=None,
-      macro_block_size=1, ffmpeg_log_level='error', output_params=['-crf', '23', '-movflags', '+faststart'])
-  writer.send(None)
+      str(path), (width + width % 2, height + height % 2), fps=fps, codec='libx264', pix_fmt_out='yuv420p',
+      quality=None, macro_block_size=1, ffmpeg_log_level='error',
+      output_params=['-crf', '23', '-movflags', '+faststart'])
+  with warnings.catch_warnings():
+    # JAX warns of forks that go on to use it. This one becomes ffmpeg at once.
+    warnings.filterwarnings('ignore', r'os\.fork\(\) was called', RuntimeWarning)
+    writer.send(None)
   count = 0
   try:
     for count, frame in enumerate(itertools.chain([first], frames), start=1):

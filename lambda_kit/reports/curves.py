@@ -1,5 +1,6 @@
 """The learning curve of one run: return, cost return and cost regret against environment steps."""
 
+import itertools
 import os
 import pathlib
 from typing import Any, Mapping, Sequence
@@ -16,6 +17,7 @@ from lambda_kit.reports import tables
 
 # One for each constraint. Told apart by colour-blind readers, and none of them the red of limits.
 _COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f')
+_NEUTRAL_COLOR = '#666666'
 _LIMIT_COLOR = '#d62728'
 _TEXT_COLOR = '#333333'
 _FAINT_COLOR = '#e6e6e6'
@@ -67,16 +69,19 @@ def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], c
   figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
   return_axes, cost_axes, regret_axes = figure.subplots(1, 3)
 
-  _draw_episodes(return_axes, episodes, 'episode_return')
-  _draw_evaluations(return_axes, evaluations, 'episode_return', 'episode_returns')
-  _draw_episodes(cost_axes, episodes, 'cost_return')
-  _draw_evaluations(cost_axes, evaluations, 'cost_return', 'cost_returns')
+  colors = list(itertools.islice(itertools.cycle(_COLORS), count))
+  # With several constraints, their colours must not be taken for the return's.
+  main_color = colors[0] if count == 1 else _NEUTRAL_COLOR
+  _draw_episodes(return_axes, episodes, 'episode_return', [main_color])
+  _draw_evaluations(return_axes, evaluations, 'episode_return', 'episode_returns', [main_color])
+  _draw_episodes(cost_axes, episodes, 'cost_return', colors)
+  _draw_evaluations(cost_axes, evaluations, 'cost_return', 'cost_returns', colors)
   for limit in sorted(set(tables.cost_limits(cost_limit, count))):
     cost_axes.axhline(limit, color=_LIMIT_COLOR, linewidth=1.5, zorder=4, gid='limit')
-    cost_axes.annotate(f'limit {limit:g}', (1.0, limit), (-3, 3), xycoords=('axes fraction', 'data'),
-                       textcoords='offset points', ha='right', va='bottom', color=_LIMIT_COLOR, fontsize=9)
+    cost_axes.annotate(f'{limit:g}', (1.0, limit), (4, 0), xycoords=('axes fraction', 'data'),
+                       textcoords='offset points', va='center', color=_LIMIT_COLOR, fontsize=9)
   steps, regret = _columns(everything, 'cost_regret')
-  for values, color in zip(regret.T, _COLORS):
+  for values, color in zip(regret.T, [main_color] if regret.shape[1] == 1 else colors):
     regret_axes.plot(steps, values, color=color, linewidth=1.8, marker='o' if len(steps) == 1 else '')
 
   last_step = max((row['environment_steps'] for row in everything), default=0)
@@ -87,7 +92,8 @@ def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], c
   regret_axes.set_ylabel('mean cost per training step')
   for axes in (cost_axes, regret_axes):  # Costs aren't negative.
     axes.set_ylim(bottom=0.0)
-  _add_legend(figure, bool(episodes), bool(evaluations), tables.cost_labels(constraint_names, count))
+  _add_legend(figure, bool(episodes), bool(evaluations), main_color,
+              dict(zip(tables.cost_labels(constraint_names, count), colors)))
   if title:
     figure.suptitle(title, color=_TEXT_COLOR, fontsize=13, fontweight='bold')
   return figure
@@ -108,19 +114,21 @@ def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
   return steps, values.reshape(len(rows), -1 if rows else 0)
 
 
-def _draw_episodes(axes: mpl_axes.Axes, rows: Rows, name: str) -> None:
+def _draw_episodes(axes: mpl_axes.Axes, rows: Rows, name: str, colors: Sequence[str]) -> None:
   steps, values = _columns(rows, name)
-  alpha = np.clip(60 / max(len(steps), 1), 0.12, 0.35)  # Thousands of dots would hide what lies below.
-  for column, color in zip(values.T, _COLORS):
-    axes.plot(steps, column, linestyle='', marker='.', markersize=4, markeredgewidth=0, color=color, alpha=alpha)
+  alpha = np.clip(60 / max(len(steps), 1), 0.15, 0.5)  # Thousands of dots would hide what lies below.
+  for column, color in zip(values.T, colors):
+    axes.plot(steps, column, linestyle='', marker='o', markersize=2.5 if len(steps) > 100 else 4, markeredgewidth=0,
+              color=color, alpha=alpha)
     if len(steps) >= _MEAN_EPISODES:
       means = np.convolve(column, np.full(_MEAN_EPISODES, 1 / _MEAN_EPISODES), mode='valid')
       axes.plot(steps[_MEAN_EPISODES - 1:], means, color=color, alpha=0.45, linewidth=0.9)
 
 
-def _draw_evaluations(axes: mpl_axes.Axes, rows: Rows, mean_name: str, episodes_name: str) -> None:
+def _draw_evaluations(axes: mpl_axes.Axes, rows: Rows, mean_name: str, episodes_name: str,
+                      colors: Sequence[str]) -> None:
   steps, means = _columns(rows, mean_name)
-  for i, (column, color) in enumerate(zip(means.T, _COLORS)):
+  for i, (column, color) in enumerate(zip(means.T, colors)):
     axes.plot(steps, column, color=color, linewidth=2.0, marker='o', markersize=4.5, markeredgecolor='white',
               markeredgewidth=0.8, zorder=5)
     with_episodes = [row for row in rows if row.get(episodes_name)]
@@ -143,7 +151,7 @@ def _style(axes: mpl_axes.Axes, name: str, last_step: int) -> None:
   axes.set_title(name, loc='left', color=_TEXT_COLOR, fontsize=11, fontweight='bold')
   axes.set_xlabel('environment steps', color=_TEXT_COLOR)
   axes.set_xlim(0, 1.02 * last_step or 1)
-  axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True, steps=[1, 2, 2.5, 5, 10]))
   axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))  # 250k, 1M.
   axes.yaxis.label.set_color(_TEXT_COLOR)
   axes.grid(color=_FAINT_COLOR, linewidth=0.8)
@@ -155,18 +163,19 @@ def _style(axes: mpl_axes.Axes, name: str, last_step: int) -> None:
     axes.text(0.5, 0.5, 'no data yet', transform=axes.transAxes, ha='center', color='#999999')
 
 
-def _add_legend(figure: mpl_figure.Figure, has_episodes: bool, has_evaluations: bool, labels: Sequence[str]) -> None:
+def _add_legend(figure: mpl_figure.Figure, has_episodes: bool, has_evaluations: bool, main_color: str,
+                constraint_colors: Mapping[str, str]) -> None:
   handles = []
-  color = _COLORS[0] if len(labels) == 1 else '#666666'
   if has_evaluations:
-    handles.append(lines.Line2D([], [], color=color, linewidth=2.0, marker='o', markersize=4.5, label='evaluation, mean'))
-    handles.append(patches.Patch(color=color, alpha=0.18, linewidth=0,
+    handles.append(lines.Line2D([], [], color=main_color, linewidth=2.0, marker='o', markersize=4.5,
+                                label='evaluation, mean'))
+    handles.append(patches.Patch(color=main_color, alpha=0.18, linewidth=0,
                                  label=f'evaluation episodes, {_PERCENTILES[0]}-{_PERCENTILES[1]}%'))
   if has_episodes:
-    handles.append(lines.Line2D([], [], color=color, alpha=0.45, linewidth=0.9, marker='.', markeredgewidth=0,
-                                label=f'training episodes, running mean of {_MEAN_EPISODES}'))
+    handles.append(lines.Line2D([], [], color=main_color, alpha=0.45, linewidth=0.9, marker='o', markersize=3,
+                                markeredgewidth=0, label=f'training episodes, running mean of {_MEAN_EPISODES}'))
   handles.append(lines.Line2D([], [], color=_LIMIT_COLOR, linewidth=1.5, label='cost limit'))
-  if len(labels) > 1:
-    handles += [patches.Patch(color=color, label=label) for color, label in zip(_COLORS, labels)]
-  figure.legend(handles=handles, loc='outside lower center', ncols=len(handles), frameon=False, fontsize=9,
+  if len(constraint_colors) > 1:
+    handles += [patches.Patch(color=color, label=label) for label, color in constraint_colors.items()]
+  figure.legend(handles=handles, loc='outside lower center', ncols=min(len(handles), 6), frameon=False, fontsize=9,
                 labelcolor=_TEXT_COLOR)

@@ -26,19 +26,20 @@ def evaluation_table(rows: Sequence[dict[str, Any]], cost_limit: float | Sequenc
     return 'No evaluations.\n'
   count = np.size(rows[0]['cost_return'])
   limits = cost_limits(cost_limit, count)
-  table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+  table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
   table.add_column('environment\nsteps', justify='right')
   table.add_column('return', justify='right')
   for label, limit in zip(cost_labels(constraint_names, count), limits):
     table.add_column(f'{label}\nlimit {limit:g}', justify='right')
+    table.add_column()  # The mark: ok or over.
   table.add_column('cost regret', justify='right')
   for row in rows:
     cost_return = as_floats(row['cost_return'])
     deviations = _deviations(row.get('cost_returns'), (count,))
     costs = []
     for cost, deviation, limit in zip(cost_return, deviations, limits):
-      mark = '[green]ok  [/]' if within(cost, limit) else '[red]over[/]'
-      costs.append(f'{_mean_and_deviation(cost, deviation, 1)} {mark}')
+      costs.append(_mean_and_deviation(cost, deviation, 1))
+      costs.append('[green]ok[/]' if within(cost, limit) else '[red]over[/]')
     episode_return = _mean_and_deviation(as_floats(row['episode_return'])[0],
                                          _deviations(row.get('episode_returns'), ()), 2)
     regret = '  '.join(f'{value:.4f}' for value in as_floats(row.get('cost_regret')))
@@ -48,7 +49,7 @@ def evaluation_table(rows: Sequence[dict[str, Any]], cost_limit: float | Sequenc
   console = rich_console.Console(file=output, width=1000, force_terminal=colors, legacy_windows=False,
                                  color_system='standard' if colors else None)
   console.print(table)
-  return '\n'.join(line.rstrip() for line in output.getvalue().splitlines()) + '\n'
+  return '\n'.join(line.rstrip() for line in output.getvalue().splitlines()).strip('\n') + '\n'
 
 
 def cost_labels(constraint_names: Sequence[str], count: int) -> list[str]:

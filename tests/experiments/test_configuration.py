@@ -1,11 +1,13 @@
 """Tests of `configuration`, and of our account of gin's scopes against gin itself."""
 
+import dataclasses
 import math
 import pathlib
 import textwrap
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 import gin
+import numpy as np
 import pytest
 
 from lambda_kit.experiments import configuration
@@ -52,6 +54,30 @@ class ToyCritic:
 @gin.register
 class ToyBare:
   """Has no constructor of its own, so gin believes that it takes any argument."""
+
+
+class ToyProtocol(Protocol):
+
+  def __call__(self) -> None:
+    ...
+
+
+@gin.register
+class ToyImplementation(ToyProtocol):
+  """Inherits a constructor that claims to take any argument."""
+
+  def __call__(self) -> None:
+    ...
+
+
+@gin.register
+@dataclasses.dataclass
+class ToyDataclass:
+  size: int
+  scale: float = 1.
+
+
+gin.external_configurable(np.tanh, 'toy_tanh')
 
 
 @gin.register
@@ -197,7 +223,13 @@ class TestNames:
     assert folder.error('ToySwag.decy = 0.5') == "1.gin:1: ToySwag has no parameter 'decy'. Did you mean decay?"
     assert folder.error('ToySwag.zzz = 0.5') == "1.gin:1: ToySwag has no parameter 'zzz'. It has: decay, columns."
     assert folder.error('ToyBare.x = 0.5') == "1.gin:1: ToyBare has no parameter 'x'. It has none."
+    assert folder.error('ToyImplementation.x = 1') == "1.gin:1: ToyImplementation has no parameter 'x'. It has none."
+    assert folder.error('ToyDataclass.sizes = 1') == "1.gin:1: ToyDataclass has no parameter 'sizes'. Did you mean size?"
     assert folder.error('ToySwag:\n  self = 1\n').startswith("1.gin:2: ToySwag has no parameter 'self'.")
+
+  def test_function_without_signature(self, folder):
+    folder.parse('toy_run.parts = [@toy_tanh]')
+    assert folder.error('toy_run.parts = [@toy_tnah]').endswith('Did you mean toy_tanh?')
 
   def test_unknown_root(self, folder):
     assert "there is no configurable 'toy_rnu'. Did you mean toy_run?" in folder.error(root='toy_rnu')
@@ -250,6 +282,7 @@ class TestMissing:
         "1.gin:1: @a/toy_environment() has no value for 'task'. Write a/toy_environment.task = ... in a gin file, or "
         'pass --gin_bindings="a/toy_environment.task = ...".')
     folder.parse('toy_run.environment = @a/toy_environment()\ntoy_environment.task = "goal"')
+    assert "1.gin:1: @ToyDataclass() has no value for 'size'." in folder.error('toy_run.parts = [@ToyDataclass()]')
     # Whoever calls a factory may pass it.
     folder.parse('toy_run.environment = @toy_environment')
 

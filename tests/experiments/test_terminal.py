@@ -71,7 +71,8 @@ class TestPlain:
     for _ in range(3):
       logger.write('evaluation', _evaluation(2000))
     lines = stream.getvalue().splitlines()
-    assert [re.search('step ([0-9,]+)', line).group(1) for line in lines if 'episode' in line] == ['0', '1,000', '2,000']
+    steps = [re.search('step ([0-9,]+)', line).group(1) for line in lines if 'episode' in line]
+    assert steps == ['0', '1,000', '2,000']
     assert sum('evaluation' in line for line in lines) == 3
 
   def test_close_prints_the_last_episode_once(self):

@@ -53,8 +53,7 @@ class Camera:
   def render(self, data: Any) -> np.ndarray:
     """Returns what the camera sees, uint8 [height, width, 3]."""
     mujoco, model = self._mujoco, self._model
-    opengl.make_current()
-    mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+    opengl.draw_into(self._context)
     hidden_geoms = self._out_of_sight(data, data.geom_xpos, model.geom_rbound) & (model.geom_rbound > 0)
     hidden_sites = self._out_of_sight(data, data.site_xpos, self._site_radius)
     geom_alpha, site_alpha = model.geom_rgba[:, 3].copy(), model.site_rgba[:, 3].copy()

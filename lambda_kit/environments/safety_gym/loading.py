@@ -1,8 +1,9 @@
-"""Imports safety-gymnasium 1.0.0 on a current Python, past three obstacles in its import.
+"""Imports safety-gymnasium 1.0.0 on a current Python, past the obstacles in its import.
 
   * Its dataclasses have arrays as defaults, which Python 3.11 rejects: they become default factories.
   * It imports gymnasium_robotics, whose pins can't be met here, for multi-agent tasks only: an empty stand-in serves.
-  * MuJoCo chooses an OpenGL library at import, and fails where there is none: see `opengl`.
+  * MuJoCo chooses an OpenGL library at import, and fails where there is none; gymnasium's viewers open contexts of
+    their own, whose pictures come back as garbage when there are two. Both are sent to `opengl`.
 """
 
 import contextlib
@@ -32,6 +33,7 @@ def safety_gymnasium() -> Any:
     mujoco = opengl.import_mujoco()
     with _array_defaults(), _robotics_stand_in():
       package = importlib.import_module('safety_gymnasium')
+    from gymnasium.envs.mujoco import mujoco_rendering  # pylint: disable=g-import-not-at-top
   except ImportError as error:
     raise SimulatorMissing(f'The Safety-Gymnasium tasks are not installed here ({error}). Install them: {INSTALL}. '
                            'The built-in CMDP (gin/tiny_*.gin) needs no simulator.') from error
@@ -40,6 +42,8 @@ def safety_gymnasium() -> Any:
     raise SimulatorMissing(
         f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
         "and goals would silently vanish from camera images. Install numpy<2 (pip install 'numpy==1.26.4').")
+  for name in mujoco_rendering._ALL_RENDERERS:  # pylint: disable=protected-access
+    mujoco_rendering._ALL_RENDERERS[name] = opengl.SharedContext  # pylint: disable=protected-access
   return package
 
 

@@ -1,0 +1,74 @@
+"""Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
+
+from typing import Any, Iterator
+
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.experiments import video
+from lambda_kit.metrics import scores
+
+
+class Evaluator:
+  """Measures an actor on episodes of its own environment.
+
+  Evaluation number i always takes the episodes i E to (i + 1) E - 1, so its layouts are the same whatever happened
+  before, in a resumed run too.
+  """
+
+  def __init__(self, environment: core.Environment, actor: core.Actor, num_episodes: int):
+    if num_episodes < 1:
+      raise ValueError(f'An evaluation needs at least one episode, got evaluation_episodes={num_episodes}.')
+    self._environment = environment
+    self._actor = actor
+    self._num_episodes = num_episodes
+
+  def run(self, number: int) -> list[types.EpisodeSummary]:
+    """Runs evaluation `number` and returns a summary of each of its E episodes."""
+    self._actor.update(wait=True)
+    self._environment.next_episode = number * self._num_episodes
+    return [self._run_episode() for _ in range(self._num_episodes)]
+
+  def record(self, number: int, cost_limit: float, size: int = 256) -> Iterator[np.ndarray]:
+    """Plays the first episode of evaluation `number` and yields frames with return and cost so far."""
+    self._environment.next_episode = number * self._num_episodes
+    names = self._environment.constraint_names
+    episode_return, cost_return = 0.0, np.zeros(len(names))
+    for timestep in self._steps():
+      if not timestep.first():
+        episode_return += float(timestep.reward.reward)
+        cost_return += timestep.reward.cost
+      yield video.caption(self._environment.render(size, size),
+                          video.episode_lines(episode_return, cost_return, cost_limit, names))
+
+  def _run_episode(self) -> types.EpisodeSummary:
+    rewards, costs, environment_steps = [], [], 0
+    for timestep in self._steps():
+      if not timestep.first():
+        rewards.append(timestep.reward.reward)
+        costs.append(timestep.reward.cost)
+        environment_steps += self._environment.last_step_count
+    return scores.summarize_episode(rewards, costs, environment_steps)
+
+  def _steps(self) -> Iterator[Any]:
+    timestep = self._environment.reset()
+    self._actor.observe_first(timestep)
+    yield timestep
+    while not timestep.last():
+      action = self._actor.select_action(timestep.observation)
+      timestep = self._environment.step(action)
+      self._actor.observe(action, timestep)
+      yield timestep
+
+
+def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,
+                   cost_regret: np.ndarray) -> dict[str, Any]:
+  """The row of an evaluation in logs: means over episodes, and the episodes themselves."""
+  return dict(
+      environment_steps=environment_steps,
+      episode_return=scores.average_return(episodes),
+      cost_return=scores.average_cost_return(episodes).tolist(),
+      cost_regret=cost_regret.tolist(),
+      episode_returns=[episode.episode_return for episode in episodes],
+      cost_returns=[episode.cost_return.tolist() for episode in episodes])

@@ -1,0 +1,26 @@
+"""When the learner learns."""
+
+import gin
+
+
+@gin.register
+class PeriodicUpdates:
+  """Some data first, then updates at regular intervals of environment steps (algorithm 2).
+
+  Args:
+    first: Environment steps of random data before the first update.
+    initial_updates: Updates taken at that moment.
+    every: Environment steps between two batches of updates.
+    updates: U, the updates of each batch.
+  """
+
+  def __init__(self, first: int = 5000, initial_updates: int = 100, every: int = 1000, updates: int = 100):
+    if min(first, initial_updates, updates) < 0 or every < 1:
+      raise ValueError(f'PeriodicUpdates: first={first}, initial_updates={initial_updates} and updates={updates} must '
+                       f'not be negative, and every={every} must be at least 1.')
+    self._first, self._initial_updates, self._every, self._updates = first, initial_updates, every, updates
+
+  def __call__(self, environment_steps: int) -> int:
+    if environment_steps < self._first:
+      return 0
+    return self._initial_updates + self._updates * ((environment_steps - self._first) // self._every)

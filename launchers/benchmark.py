@@ -1,0 +1,49 @@
+"""Measures speed, as ratios inside one run.
+
+  python launchers/benchmark.py                                   # PointGoal1's environment
+  python launchers/benchmark.py --task=SafetyCarGoal1-v0 --json=speed.json
+"""
+
+import json
+
+from absl import app
+from absl import flags
+from rich import console as rich_console
+from rich import table as rich_table
+
+from lambda_kit.benchmarks import environment_speed
+
+_TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
+_ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
+_AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
+_JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
+
+
+def _print_environment(result: dict) -> None:
+  table = rich_table.Table(title=f'{result["task"]}: time of a step in ms, resets included (median of '
+                           f'{result["rounds"]} rounds)', title_justify='left')
+  for heading in ('what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'):
+    table.add_column(heading, justify='left' if heading == 'what' else 'right')
+  labels = {'images': 'agent step, 64x64 image, action repeat 2', 'vectors': 'environment step, vector',
+            'resets': 'reset, vector'}
+  for name, label in labels.items():
+    row = result[name]
+    floor = (f'{row["floor_ms"]:.2f}', f'{row["times_floor"]:.2f}') if 'floor_ms' in row else ('', '')
+    table.add_row(label, f'{row["theirs_ms"]:.2f}', f'{row["ours_ms"]:.2f}', f'{row["times_faster"]:.1f}', *floor)
+  rich_console.Console(width=120).print(table)
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+  results = []
+  for task in _TASK.value:
+    results.append(environment_speed.measure(task, _ROUNDS.value, _AGENT_STEPS.value))
+    _print_environment(results[-1])
+  if _JSON.value:
+    with open(_JSON.value, 'w', encoding='utf-8') as file:
+      json.dump({'environments': results}, file, indent=2)
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,103 @@
+"""Runs an experiment that gin files describe.
+
+  python launchers/run.py --gin_file=gin/sg6_pointgoal1.gin
+  python launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin --seed=3
+  python launchers/run.py --gin_file=gin/tiny_grid.gin --gin_bindings="run_experiment.environment_steps = 5000"
+
+Files are layers: of two bindings of one parameter the later one counts, and flags come last. The workdir gets
+config.gin (all bindings), operative_config.gin (all values used), logs as JSON lines and for TensorBoard, the
+evaluations as a table, a learning curve and a video.
+"""
+
+import datetime
+import os
+import pathlib
+import signal
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.environments import opengl
+from lambda_kit.environments import wrappers
+from lambda_kit.environments.safety_gym import loading
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import run
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+_GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], 'A gin file. Give the flag several times to layer files: later ones override earlier ones.')
+_GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.')
+_SEED = flags.DEFINE_integer('seed', None, 'Seed of the run. Default: what the gin files say, or 0.', lower_bound=0)
+_WORKDIR = flags.DEFINE_string(
+    'workdir', None, 'Folder for all that the run writes. Default: a new folder in runs/, named after the gin files.')
+_DRY_RUN = flags.DEFINE_bool(
+    'dry_run', False, 'Print the resolved config, build everything, take one step, and stop. Writes nothing.')
+_TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
+
+# Errors whose message tells a user what to do.
+_EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
+              wrappers.NonFiniteError, OSError)
+
+
+def _default_workdir(gin_files: list[str]) -> pathlib.Path:
+  names = '-'.join(pathlib.Path(name).stem for name in gin_files) or 'run'
+  now = datetime.datetime.now().strftime('%Y%m%d-%H%M%S')
+  return pathlib.Path('runs') / f'{names}-{now}'
+
+
+def _prepare_workdir(folder: pathlib.Path) -> None:
+  """Refuses, before anything is built, a folder that can't be written to or already holds a run."""
+  if (folder / 'config.gin').exists():
+    raise FileExistsError(f'{folder} already holds a run. Choose another folder with --workdir, or remove it.')
+  probe = folder / '.writable'
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    probe.write_text('')
+    probe.unlink()
+  except OSError as error:
+    raise OSError(f'Can not write to the workdir {folder}: {error.strerror}. Choose another with --workdir.') from error
+
+
+def _end_like_ctrl_c(signum, frame):
+  del signum, frame
+  raise KeyboardInterrupt
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Gin files are given with --gin_file=...')
+  if not _GIN_FILE.value:
+    raise app.UsageError('No experiment was named: give --gin_file=gin/sg6_pointgoal1.gin or another file of gin/.')
+  signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  try:
+    bindings = list(_GIN_BINDINGS.value)
+    if _SEED.value is not None:
+      bindings.append(f'run_experiment.seed = {_SEED.value}')
+    configuration.parse(_GIN_FILE.value, bindings, search_paths=[str(_ROOT)])
+    for line in configuration.superseded_bindings():
+      logging.info('Superseded: %s', line)
+    if _DRY_RUN.value:
+      print(configuration.resolved_config())
+      run.run_experiment(workdir=None)
+      print('Dry run: everything was built and one step was taken.')
+      return
+    workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir(_GIN_FILE.value)
+    _prepare_workdir(workdir)
+    run.run_experiment(workdir=str(workdir))
+  except KeyboardInterrupt:
+    print('Interrupted: all that was logged until now is kept.', file=sys.stderr)
+    logging.flush()
+    os._exit(130)  # pylint: disable=protected-access
+  except _EXPLAINED as error:
+    if _TRACEBACK.value:
+      raise
+    sys.exit(f'error: {error}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,180 @@
+"""Environments whose answers are arithmetic, and which fail on command. At module level, for other processes."""
+
+import os
+import sys
+import time
+
+import dm_env
+from dm_env import specs
+import gin
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+
+# A first action of this value makes the environment ...
+RAISE, EXIT, HANG, SPEND, CRASH = 101.0, 102.0, 103.0, 104.0, 105.0
+
+
+class Walk(core.Environment):
+  """Adds actions to a start that is random in (seed, episode).
+
+  Episode n lasts 3 + n % 3 steps. Even episodes end in a terminal state (discount 0), odd ones by a time limit.
+  """
+
+  def __init__(self, seed: int, scale: float = 1.0, bias: float = 0.0):
+    self._seed = seed
+    self._scale = scale
+    self._bias = bias
+    self._next_episode = 0
+    self._position = None
+
+  def reset(self) -> dm_env.TimeStep:
+    rng = np.random.default_rng([self._seed, self._next_episode])
+    self._position = rng.normal(size=2).astype(np.float32)
+    self._left = 3 + self._next_episode % 3
+    self._is_terminal = self._next_episode % 2 == 0
+    self._next_episode += 1
+    return dm_env.restart(self._observation())
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    if self._position is None:
+      return self.reset()
+    self._fail(action[0])
+    self._position = self._position + action
+    self._left -= 1
+    reward = types.CmdpReward(np.float32(self._scale * self._position[0] + self._bias),
+                              np.abs(np.append(self._position, 1)).astype(np.float32))
+    observation = self._observation()
+    if self._left:
+      return dm_env.transition(reward, observation, np.float32(1))
+    self._position = None
+    return dm_env.TimeStep(dm_env.StepType.LAST, reward, np.float32(0 if self._is_terminal else 1), observation)
+
+  def _observation(self) -> types.Observation:
+    pixel = np.uint8(np.abs(self._position).sum() * 50 % 256)
+    return {'vector': np.append(self._position, self._left).astype(np.float32),
+            'image': np.full((4, 5, 3), pixel) + np.arange(3, dtype=np.uint8)}
+
+  def _fail(self, command: float) -> None:
+    if command == RAISE:
+      raise ArithmeticError('the walk has left the plane')
+    if command == EXIT:
+      os._exit(7)
+    if command == HANG:
+      time.sleep(3600)
+    if command == SPEND:
+      time.sleep(0.5)
+    if command == CRASH:
+      os.abort()
+
+  def observation_spec(self):
+    return {'vector': specs.Array((3,), np.float32, 'vector'), 'image': specs.Array((4, 5, 3), np.uint8, 'image')}
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.float32, -1, 1, 'action')
+
+  def reward_spec(self):
+    return types.CmdpReward(specs.Array((), np.float32), specs.Array((3,), np.float32))
+
+  def discount_spec(self):
+    return specs.BoundedArray((), np.float32, 0, 1)
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return ('x', 'y', 'time')
+
+  @property
+  def next_episode(self) -> int:
+    return self._next_episode
+
+  @next_episode.setter
+  def next_episode(self, number: int) -> None:
+    self._next_episode = number
+
+  @property
+  def last_step_count(self) -> int:
+    return 2
+
+  def render(self, height: int = 256, width: int = 256) -> np.ndarray:
+    return np.zeros((height, width, 3), np.uint8)
+
+
+class BadReset(Walk):
+  """Its second episode can't be begun."""
+
+  def reset(self) -> dm_env.TimeStep:
+    if self._next_episode == 1:
+      raise OSError('no map of the second plane')
+    return super().reset()
+
+
+class BadShape(Walk):
+  """Doesn't keep to its spec."""
+
+  def observation_spec(self):
+    return super().observation_spec() | {'vector': specs.Array((4,), np.float32)}
+
+
+class BadClose(Walk):
+  """Can't be closed."""
+
+  def close(self) -> None:
+    raise OSError('the plane is stuck')
+
+
+class SlowClose(Walk):
+  """Takes for ever to close."""
+
+  def close(self) -> None:
+    time.sleep(3600)
+
+
+class SeedShape(Walk):
+  """Its specs depend on its seed."""
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.float32, -1, self._seed)
+
+
+class Modules(Walk):
+  """Its reward tells whether its process has imported jax."""
+
+  def reset(self) -> dm_env.TimeStep:
+    self._bias, self._scale = float('jax' in sys.modules), 0.0
+    return super().reset()
+
+
+def refuse(seed: int) -> core.Environment:
+  raise LookupError(f'no plane for {seed}')
+
+
+def sleep_for_ever(seed: int) -> core.Environment:
+  time.sleep(3600)
+
+
+@gin.register
+def make_walk(seed: int, scale: float = 1.0, bias: float = 0.0, walk_factory=Walk) -> core.Environment:
+  return walk_factory(seed, scale=scale, bias=bias)
+
+
+@gin.register
+def add(left: float, right: float = 0.25) -> float:
+  return left + right
+
+
+@gin.configurable
+def configured_bias(value: float = 0.0) -> float:
+  return value
+
+
+def register_late(seed: int) -> core.Environment:
+  """Stands for a factory that imports a module with configurables only when it's called."""
+  gin.external_configurable(Walk, name='late.Walk')
+  return Walk(seed)
+
+
+@gin.register
+def make_biased_walk(seed: int) -> core.Environment:
+  """Calls a configurable itself, rather than taking it as an argument."""
+  return Walk(seed, bias=configured_bias())
