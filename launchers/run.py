@@ -69,6 +69,8 @@ def _end_like_ctrl_c(signum, frame):
 
 
 def main(argv: list[str]) -> None:
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Gin files are given with --gin_file=...')
   if not _GIN_FILE.value:
@@ -96,7 +98,7 @@ def main(argv: list[str]) -> None:
   except _EXPLAINED as error:
     if _TRACEBACK.value:
       raise
-    sys.exit(f'error: {error}')
+    sys.exit(f'error: {configuration.format_error(error)}')
 
 
 if __name__ == '__main__':

@@ -25,7 +25,7 @@ DEFAULT_LAYOUT = (
 # Limits on the costs of an episode, for `num_constraints` of 1 and 2, that bind in the default room.
 DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 
-# The moves (x, y), and at the same time the actions that make them for certain. [9, 2]
+# The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]
 MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
 
 _COLOURS = {  # Those of Safety-Gym, where it has them.
@@ -105,8 +105,12 @@ class GridCmdp(core.Environment):
     self._image_size = image_size
     self._hazards_terminate = hazards_terminate
 
+    self._room = np.array([[_COLOURS[cell] for cell in row] for row in self._grid], np.uint8)
+
     # States are the cells without walls, in reading order. [S, 2]
     self._cells = np.argwhere(self._grid != '#')
+    rows, columns = self._cells.T / np.maximum(np.array(self._grid.shape) - 1, 1)[:, None]
+    self._positions = np.stack([2.0 * columns - 1.0, 1.0 - 2.0 * rows], axis=-1).astype(np.float32)  # [S, 2]
     kind = self._grid[tuple(self._cells.T)]
     self._starts = np.flatnonzero(kind == 'S')
     self._is_goal = kind == 'G'
@@ -141,10 +145,13 @@ class GridCmdp(core.Environment):
     action = np.asarray(action)
     if action.shape != (2,) or not np.isfinite(action).all():
       raise ValueError(f'An action is two finite numbers, got {action}.')
-    # Two numbers for each step, needed or not: the noise then is the same for all policies.
-    for_move, for_start = self._rng.random(2)
-    probabilities = (1.0 - self._slip) * move_probabilities(action) + self._slip / len(MOVES)
-    move = min(np.searchsorted(np.cumsum(probabilities), for_move, side='right'), len(MOVES) - 1)
+    # As many numbers for each step, needed or not: the noise then is the same for all policies.
+    for_x, for_y, for_slip, for_move, for_start = self._rng.random(5).tolist()
+    if for_slip < self._slip:
+      move = int(for_move * len(MOVES))
+    else:
+      x, y = action.tolist()
+      move = 3 * (_sample_sign(x, for_x) + 1) + _sample_sign(y, for_y) + 1
     landing = self._landings[self._state, move]
     reward = types.CmdpReward(np.float32(self._rewards[self._state, move]), self._costs[landing].copy())
     self._state = self._start(for_start) if self._is_goal[landing] else landing
@@ -196,7 +203,7 @@ class GridCmdp(core.Environment):
     return int(self._state)
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
-    room = np.array([[_COLOURS[cell] for cell in row] for row in self._grid], np.uint8)
+    room = self._room.copy()
     if self._state is not None:
       room[tuple(self._cells[self._state])] = _AGENT_COLOUR
     rows = np.arange(height) * room.shape[0] // height
@@ -229,9 +236,7 @@ class GridCmdp(core.Environment):
       if name == 'image':
         observation[name] = self.render(self._image_size, self._image_size)
       else:
-        row, column = self._cells[self._state]
-        height, width = np.maximum(np.array(self._grid.shape) - 1, 1)
-        observation[name] = np.array([2 * column / width - 1, 1 - 2 * row / height], np.float32)
+        observation[name] = self._positions[self._state].copy()
     return observation
 
 
@@ -267,6 +272,11 @@ def _parse(layout: Sequence[str]) -> np.ndarray:
     if cell not in grid:
       raise ValueError(f'The layout has no {meaning} {cell!r}: {layout!r}.')
   return grid
+
+
+def _sample_sign(mean: float, uniform: float) -> int:
+  """The sign of `mean` with probability |mean|, otherwise 0."""
+  return 0 if uniform >= abs(mean) else 1 if mean > 0.0 else -1
 
 
 def _landings(grid: np.ndarray, cells: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@
 import atexit
 import importlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def make_current() -> str:
     # Before the driver loads. Pictures of 64x64 are one tile, so more threads only add hand-overs; 0 rasterises in
     # the calling thread.
     os.environ.setdefault('LP_NUM_THREADS', '0')
+    logging.getLogger('OpenGL').setLevel(logging.WARNING)  # It says at length what it can do without.
     failures = []
     for backend in candidates():
       try:

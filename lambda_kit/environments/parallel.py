@@ -20,7 +20,7 @@ way: a first row begins an episode, any other goes on with it (`select` gives th
 import mmap
 import os
 import time
-from typing import Iterable
+from typing import Sequence
 import weakref
 
 from absl import logging
@@ -238,7 +238,7 @@ class ParallelEnvironments:
         discount=arrays.discount.copy(),
         observation={name: values.copy() for name, values in arrays.observation.items()})
 
-  def _run(self, command: bytes, indices: Iterable[int]) -> list[int]:
+  def _run(self, command: bytes, indices: Sequence[int]) -> list[int]:
     """Has workers carry out a command, replaces those that fail, and returns the indices of the replaced."""
     if not self._finalizer.alive:
       raise RuntimeError('The environments are closed.')
@@ -252,22 +252,23 @@ class ParallelEnvironments:
       self.close()
       raise
 
-  def _exchange(self, command: bytes, indices: Iterable[int]) -> dict[int, str]:
+  def _exchange(self, command: bytes, indices: Sequence[int]) -> dict[int, str]:
     """Has workers carry out a command side by side, and returns what went wrong, by index."""
     deadline = time.monotonic() + self._step_timeout
     failures = {}
-    sent = []
     for index in indices:
       try:
         self._workers[index].send(command)
-        sent.append(index)
       except parallel_process.WorkerFailure as failure:
         failures[index] = str(failure)
-    for index in sent:
-      try:
-        self._workers[index].receive(deadline)
-      except parallel_process.WorkerFailure as failure:
-        failures[index] = str(failure)
+    for index in indices:
+      if index not in failures:
+        try:
+          self._workers[index].receive(deadline)
+        except parallel_process.WorkerFailure as failure:
+          failures[index] = str(failure)
+    for index in failures:
+      self._workers[index].kill()
     return failures
 
   def _replace(self, index: int, failure: str) -> None:
@@ -281,7 +282,6 @@ class ParallelEnvironments:
                       index, self._restarts, self._max_restarts, failure)
       # The episode after the failed one: the same would likely fail again.
       number = self._arrays.next_episode[index]
-      self._workers[index].kill()
       worker = parallel_process.WorkerProcess(self._starts[index], self._memory_fd, self._start_timeout)
       self._workers[index] = worker
       try:
@@ -293,3 +293,4 @@ class ParallelEnvironments:
         return
       except parallel_process.WorkerFailure as another:
         failure = str(another)
+        worker.kill()

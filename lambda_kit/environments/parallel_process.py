@@ -29,6 +29,7 @@ class WorkerProcess:
     """Starts the process, without waiting for it. `timeout` is in seconds, until `wait_until_started` gives up."""
     self._deadline = time.monotonic() + timeout
     self._started = False
+    self._is_killed = False
     self._trace_fd = anonymous_file('lambda_kit_trace')
     self._connection, theirs = socket.socketpair()
     fds = (theirs.fileno(), memory_fd, self._trace_fd)
@@ -74,6 +75,7 @@ class WorkerProcess:
     """Tells the worker to close its environment and end. One that has no environment yet is killed."""
     if not self._started:
       self.kill()
+    if self._is_killed:
       return
     try:
       self._connection.send(parallel_worker.CLOSE)
@@ -82,11 +84,13 @@ class WorkerProcess:
 
   def finish(self, deadline: float) -> None:
     """Waits for the end of a worker that was asked to close, and kills it when the deadline has passed."""
+    if self._is_killed:
+      return
     try:
       self._process.wait(_remaining(deadline))
     except subprocess.TimeoutExpired:
       logging.warning('A worker did not close its environment in time and is killed.\n%s', self._trace())
-    if self._started and self._process.returncode == 1:
+    if self._process.returncode == 1:
       try:
         self._receive(deadline)
       except WorkerFailure as failure:
@@ -98,10 +102,10 @@ class WorkerProcess:
     if self._process.poll() is None:
       os.killpg(self._process.pid, signal.SIGKILL)
       self._process.wait()
-    if self._trace_fd >= 0:
+    if not self._is_killed:
+      self._is_killed = True
       self._connection.close()
       os.close(self._trace_fd)
-      self._trace_fd = -1
 
   def _receive(self, deadline: float) -> bytes:
     """Waits for the answer to a command and returns what it carries."""
@@ -131,9 +135,11 @@ class WorkerProcess:
     """Asks a living worker where it is."""
     self._process.send_signal(parallel_worker.TRACE_SIGNAL)
     deadline = time.monotonic() + _TRACE_SECONDS
-    while time.monotonic() < deadline and not self._read_trace().endswith('\n'):
-      time.sleep(0.01)
-    return self._read_trace()
+    trace, previous = '', ''
+    while time.monotonic() < deadline and not (trace and trace == previous):  # Until it's no longer growing.
+      time.sleep(0.05)
+      trace, previous = self._read_trace(), trace
+    return trace
 
   def _read_trace(self) -> str:
     """What the worker's faulthandler has written, in a crash or when asked."""

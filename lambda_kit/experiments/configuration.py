@@ -6,11 +6,11 @@ Each file is a layer, and the flags are the last one. Later bindings win. Everyt
 late is a `ConfigurationError` with one line for each problem: what, where, and what may have been meant.
 """
 
-import contextlib
 import math
 import os
 import pathlib
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+import re
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 import gin
 
@@ -103,13 +103,9 @@ def save_operative_config(path: str | os.PathLike[str]) -> None:
   _write(path, _format_config(gin_internals.operative_bindings(), {}))
 
 
-@contextlib.contextmanager
-def exit_on_error() -> Iterator[None]:
-  """Ends the program with the message of a `ConfigurationError`, without a stack trace."""
-  try:
-    yield
-  except ConfigurationError as error:
-    raise SystemExit(f'Configuration error:\n{error.message}') from None
+def format_error(error: Exception) -> str:
+  """The message of an error, without the configurables that gin lists if the error passes through any."""
+  return re.sub(r"\n  In call to configurable '.*", '', str(error))
 
 
 def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str:

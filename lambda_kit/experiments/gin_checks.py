@@ -12,7 +12,7 @@ Which scope a reference opens (each of these is compared with gin itself in the 
                                               called it, which is not for gin files to know: write `@a/X`.
   `%M`                                        `M`: a macro is a scope of its own
 
-In the scope `a/b` the bindings of `X`, `a/X` and `a/b/X` apply, the last one first. Those of `b/X` don't.
+In the scope `a/b` the bindings of `X`, `a/X` and `a/b/X` apply, and the narrowest wins. Those of `b/X` do not apply.
 """
 
 import collections
@@ -141,7 +141,11 @@ class Checker:
 
   def _find_missing(self) -> list[str]:
     """Macros without a value, values left `%gin.REQUIRED`, arguments that neither gin nor a caller supplies."""
-    problems = []
+    root = Node((), self._root)
+    # Python calls the root, and may pass what has no default at all.
+    problems = [f'{key} must be set. {_how_to_set(key)}' for key in
+                (Key('', self._root, parameter) for parameter in gin_internals.signature(self._root).marked)
+                if key.parameter not in self._reach.parameters(root)]
     unused_macros = [key.scope for key in self._config if key.selector == MACRO and key not in self._reach.alive]
     for key in sorted(self._reach.alive):
       if gin_internals.is_required(self._config[key]):

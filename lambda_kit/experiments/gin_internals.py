@@ -38,7 +38,8 @@ class UnknownReference(NamedTuple):
 
 class Signature(NamedTuple):
   parameters: list[str]
-  required: list[str]  # those without a default
+  required: list[str]  # those without a default, or with gin.REQUIRED
+  marked: list[str]  # those with gin.REQUIRED
   anything: bool  # True with **kwargs
 
 
@@ -111,16 +112,17 @@ def signature(selector: str) -> Signature:
   function = inspect.unwrap(gin_config._find_class_construction_fn(wrapped) if is_class else wrapped)
   # Without an __init__ of its own a class takes no arguments, though these two claim to take any.
   if function is object.__init__ or getattr(function, '__name__', '') == '_no_init_or_replace_init':
-    return Signature([], [], False)
+    return Signature([], [], [], False)
   try:
     spec = inspect.getfullargspec(function)
   except TypeError:  # Written in C.
-    return Signature([], [], True)
+    return Signature([], [], [], True)
   positional = spec.args[1:] if is_class else spec.args
   defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()))) | (spec.kwonlydefaults or {})
   parameters = positional + spec.kwonlyargs
   required = [name for name in parameters if defaults.get(name, gin_config.REQUIRED) is gin_config.REQUIRED]
-  return Signature(parameters, required, spec.varkw is not None)
+  marked = [name for name in required if name in defaults]
+  return Signature(parameters, required, marked, spec.varkw is not None)
 
 
 def references(value: Any) -> Iterator[Reference | UnknownReference]:

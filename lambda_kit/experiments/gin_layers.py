@@ -21,11 +21,6 @@ FLAG = '--gin_bindings'
 class ConfigurationError(ValueError):
   """The configuration is wrong. The message is meant for people: it needs no stack trace."""
 
-  def __init__(self, message: str):
-    super().__init__(message)
-    # gin adds its call stack to the text of exceptions that pass through a configurable, but keeps attributes.
-    self.message = message
-
 
 class Binding(NamedTuple):
   key: gin_internals.Key
@@ -132,7 +127,7 @@ class Reader:
         try:
           gin.parse_config(statement.format())
         except (ImportError, SyntaxError) as error:
-          raise ConfigurationError(f'{source}: can not import {statement.module}: {_first_line(error)}') from None
+          raise ConfigurationError(f"{source}: can't import {statement.module}: {_first_line(error)}") from None
       case gin_internals.BlockDeclaration():
         resolve(statement.selector, source)
       case gin_internals.BindingStatement():

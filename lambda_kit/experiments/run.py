@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 from typing import Sequence
 
-from absl import logging
 import gin
 import numpy as np
 
@@ -110,8 +109,7 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
         evaluate()
     evaluate()
     if with_video:
-      # The view stays up: an episode takes a while to film.
-      logging.info('Filming an episode.')
+      print('Filming an episode.')
       video.write_video(evaluator.record(len(rows) - 1, cost_limit), folder / 'video.mp4', fps=30)
   finally:
     # Also after Ctrl-C or an error: what was done is worth looking at.

@@ -99,6 +99,7 @@ class TerminalLogger(core.Logger):
     if self._live:
       self._table = self._make_table()
     elif kind == 'evaluation':
+      self._pending_line = None  # It would come after a newer one.
       self._print(self._line('evaluation', row, ()))
     else:
       line = self._line(f'episode {row.get("episode", "")}'.rstrip(), row, self._episodes)

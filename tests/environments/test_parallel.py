@@ -250,14 +250,14 @@ class TestFailures:
       _assert_rows_same(environments.reset(), {0: serial.reset()})
     assert 'no map of the second plane' in caplog.text
 
-  def test_too_many_restarts_are_an_error_with_the_last_traceback(self):
+  def test_too_many_restarts_are_an_error_with_the_last_traceback(self, caplog):
     environments = parallel.ParallelEnvironments(fakes.Walk, 2, SEED, max_restarts=1)
     process_ids = environments.process_ids
     environments.reset()
-    fail = np.array([[0, 0], [fakes.RAISE, 0]])
-    assert environments.step(fail).first().tolist() == [False, True]
+    assert environments.step(np.array([[0, 0], [fakes.RAISE, 0]])).first().tolist() == [False, True]
     with pytest.raises(parallel.WorkerError, match='(?s)max_restarts=1.*the walk has left the plane'):
-      environments.step(fail)
+      environments.step(np.full((2, 2), fakes.RAISE))
+    assert len(caplog.records) == 1  # Of the replacement: the error says the rest.
     assert _wait_until_gone(process_ids + environments.process_ids, seconds=0.1)
     with pytest.raises(RuntimeError, match='closed'):
       environments.reset()
@@ -361,8 +361,12 @@ class TestEnd:
     time.sleep(0.3)  # So that the step is under way.
     assert all(map(_is_alive, workers))
     process.kill()
+    process.wait()  # Not `communicate`, which would wait for workers too: they share its output.
+    gone = _wait_until_gone(workers)
+    for worker in filter(_is_alive, workers):
+      os.kill(worker, signal.SIGKILL)
     process.communicate()
-    assert _wait_until_gone(workers)
+    assert gone
 
   def test_nothing_is_left_or_said_when_the_interpreter_exits(self):
     process, workers = self._run_parent('')

@@ -93,8 +93,8 @@ def toy_run(posterior: Any = None, critic: Any = None, parts: Any = (), steps: i
 
 
 @gin.configurable
-def toy_run_that_checks(steps: int = 1, unused: Callable[[], Any] | None = None) -> None:
-  del steps, unused
+def toy_run_that_checks(workdir: str, factory: Callable[[], Any] = gin.REQUIRED) -> None:
+  del workdir, factory
   configuration.check_operative()
 
 
@@ -130,8 +130,12 @@ class Folder:
 
 
 @pytest.fixture(name='folder')
-def _folder(tmp_path: pathlib.Path) -> Folder:
-  return Folder(tmp_path)
+def _folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+  # Away from the project's own gin files, which the working directory would give first.
+  (tmp_path / 'elsewhere').mkdir()
+  monkeypatch.chdir(tmp_path / 'elsewhere')
+  (tmp_path / 'files').mkdir()
+  return Folder(tmp_path / 'files')
 
 
 def _config() -> dict[str, str]:
@@ -194,7 +198,7 @@ class TestReading:
        "1.gin:1: 'many' is not a value. A string needs quotes: 'many'.\n    toy_run.steps = many"),
       ('toy_run.steps = true', "1.gin:1: 'true' is not a value. Did you mean True?\n    toy_run.steps = true"),
       ('toy_run:\nsteps = 1', '1.gin:2: syntax error: Expected indentation.  Got NAME = steps.\n    steps = 1'),
-      ('import no_such_module', "1.gin:1: can not import no_such_module: No module named 'no_such_module'"),
+      ('import no_such_module', "1.gin:1: can't import no_such_module: No module named 'no_such_module'"),
       ('from __gin__ import dynamic_registration',
        '1.gin:1: dynamic registration is not supported. Use @gin.register.'),
   ])
@@ -224,7 +228,8 @@ class TestNames:
     assert folder.error('ToySwag.zzz = 0.5') == "1.gin:1: ToySwag has no parameter 'zzz'. It has: decay, columns."
     assert folder.error('ToyBare.x = 0.5') == "1.gin:1: ToyBare has no parameter 'x'. It has none."
     assert folder.error('ToyImplementation.x = 1') == "1.gin:1: ToyImplementation has no parameter 'x'. It has none."
-    assert folder.error('ToyDataclass.sizes = 1') == "1.gin:1: ToyDataclass has no parameter 'sizes'. Did you mean size?"
+    assert folder.error('ToyDataclass.sizes = 1') == (
+        "1.gin:1: ToyDataclass has no parameter 'sizes'. Did you mean size?")
     assert folder.error('ToySwag:\n  self = 1\n').startswith("1.gin:2: ToySwag has no parameter 'self'.")
 
   def test_function_without_signature(self, folder):
@@ -285,6 +290,12 @@ class TestMissing:
     assert "1.gin:1: @ToyDataclass() has no value for 'size'." in folder.error('toy_run.parts = [@ToyDataclass()]')
     # Whoever calls a factory may pass it.
     folder.parse('toy_run.environment = @toy_environment')
+
+  def test_argument_of_the_root(self, folder):
+    # The launcher passes the workdir.
+    assert folder.error(root='toy_run_that_checks') == (
+        'toy_run_that_checks.factory must be set. Write toy_run_that_checks.factory = ... in a gin file, or pass '
+        '--gin_bindings="toy_run_that_checks.factory = ...".')
 
   def test_all_problems_are_listed(self, folder):
     lines = folder.error('toy_run.steps = %STEPS\ntoy_run.learning_rate = %RATE').splitlines()
@@ -511,14 +522,13 @@ class TestCheckOperative:
     with pytest.raises(configuration.ConfigurationError, match='1.gin:3: ToyMlp.width configures nothing'):
       configuration.check_operative()
 
-  def test_exit_without_stack_trace_even_through_a_configurable(self, folder):
-    folder.parse('toy_run_that_checks.unused = @ToyMlp\nToyMlp.width = 3', root='toy_run_that_checks')
-    with pytest.raises(SystemExit) as error:
-      with configuration.exit_on_error():
-        toy_run_that_checks()
-    # gin itself would add 'In call to configurable ...'.
-    assert error.value.code == (
-        'Configuration error:\n1.gin:2: ToyMlp.width configures nothing: ToyMlp was never called.')
+  def test_format_error_removes_what_gin_adds(self, folder):
+    folder.parse('toy_run_that_checks.factory = @ToyMlp\nToyMlp.width = 3', root='toy_run_that_checks')
+    with pytest.raises(configuration.ConfigurationError, match='In call to configurable') as error:
+      toy_run_that_checks('somewhere')
+    assert configuration.format_error(error.value) == (
+        '1.gin:2: ToyMlp.width configures nothing: ToyMlp was never called.')
+    assert configuration.format_error(ValueError('a\nb')) == 'a\nb'
 
 
 class TestSaving:
