@@ -76,6 +76,7 @@ def main(argv: list[str]) -> None:
   if not _GIN_FILE.value:
     raise app.UsageError('No experiment was named: give --gin_file=gin/sg6_pointgoal1.gin or another file of gin/.')
   signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  workdir = None
   try:
     bindings = list(_GIN_BINDINGS.value)
     if _SEED.value is not None:
@@ -96,6 +97,8 @@ def main(argv: list[str]) -> None:
     logging.flush()
     os._exit(130)  # pylint: disable=protected-access
   except _EXPLAINED as error:
+    if workdir is not None and workdir.is_dir() and not any(workdir.iterdir()):
+      workdir.rmdir()  # Nothing began.
     if _TRACEBACK.value:
       raise
     sys.exit(f'error: {configuration.format_error(error)}')

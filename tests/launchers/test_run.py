@@ -1,0 +1,129 @@
+"""The real entry point, in a process of its own, at tiny size."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TINY = ('--gin_file=gin/tiny_grid.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
+         '--gin_bindings=run_experiment.evaluate_every = 500', '--gin_bindings=run_experiment.evaluation_episodes = 2')
+
+
+def _command(*arguments):
+  return [sys.executable, str(_ROOT / 'launchers' / 'run.py'), *arguments]
+
+
+def _run(*arguments, **environment):
+  return subprocess.run(_command(*arguments), cwd=_ROOT, env=dict(os.environ, **environment), capture_output=True,
+                        text=True, timeout=300, check=False)
+
+
+def _rows(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('tiny')
+  done = _run(*_TINY, '--seed=7', f'--workdir={workdir}')
+  assert done.returncode == 0, done.stderr
+  return workdir, done
+
+
+def test_a_run_leaves_everything(tiny):
+  workdir, done = tiny
+  assert 'cost return' in done.stdout and str(workdir) in done.stdout
+  episodes, evaluations = _rows(workdir / 'episode.jsonl'), _rows(workdir / 'evaluation.jsonl')
+  assert [row['environment_steps'] for row in episodes] == list(range(100, 1600, 100))
+  assert [row['environment_steps'] for row in evaluations] == [500, 1000, 1500]
+  assert all(len(row['episode_returns']) == 2 for row in evaluations)
+  # Cost regret is per environment step: 1,500 of them.
+  total = sum(row['cost_return'][0] for row in episodes)
+  assert evaluations[-1]['cost_regret'][0] == pytest.approx(total / 1500)
+  assert (workdir / 'video.mp4').stat().st_size > 1000
+  assert (workdir / 'learning_curve.png').read_bytes().startswith(b'\x89PNG')
+  assert list((workdir / 'tensorboard').iterdir())
+  assert 'run_experiment.seed = 7' in (workdir / 'config.gin').read_text()
+  assert 'PeriodicUpdates.updates = 100' in (workdir / 'operative_config.gin').read_text()  # A default.
+
+
+def test_the_saved_config_runs_again_with_the_same_result(tiny, tmp_path):
+  workdir, _ = tiny
+  done = _run(f'--gin_file={workdir / "config.gin"}', f'--workdir={tmp_path}', '--gin_bindings='
+              'run_experiment.with_video = False')
+  assert done.returncode == 0, done.stderr
+  for kind in ('episode', 'evaluation'):
+    ours, theirs = _rows(tmp_path / f'{kind}.jsonl'), _rows(workdir / f'{kind}.jsonl')
+    for row in (*ours, *theirs):
+      row.pop('time')
+      row.pop('steps_per_second', None)
+    assert ours == theirs
+
+
+def test_an_existing_run_is_not_overwritten(tiny):
+  workdir, _ = tiny
+  done = _run(*_TINY, f'--workdir={workdir}')
+  assert done.returncode != 0 and 'already holds a run' in done.stderr
+
+
+@pytest.mark.parametrize('task', ['sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1',
+                                  'sg6_pointbutton1', 'sg6_doggogoal1', 'sg6_observable_pointpush1', 'tiny_grid'])
+def test_every_experiment_builds_and_steps(task, tmp_path):
+  arguments = [f'--gin_file=gin/{task}.gin']
+  if task.startswith('sg6'):
+    arguments += ['--gin_file=gin/variants/quick.gin', '--gin_file=gin/variants/vector.gin']
+  done = _run(*arguments, '--dry_run', f'--workdir={tmp_path / "none"}')
+  assert done.returncode == 0, done.stderr
+  assert 'run_experiment.environment_steps = %ENVIRONMENT_STEPS' in done.stdout and 'one step was taken' in done.stdout
+  assert not (tmp_path / 'none').exists()
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_interrupts_keep_everything_written(number, tmp_path):
+  """Ctrl-C and SIGTERM end a run with its logs whole and a figure of what was done."""
+  process = subprocess.Popen(
+      _command('--gin_file=gin/tiny_grid.gin', '--gin_bindings=ENVIRONMENT_STEPS = 100_000_000', f'--workdir={tmp_path}'),
+      cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+  deadline = time.monotonic() + 120
+  while not (tmp_path / 'evaluation.jsonl').exists() and time.monotonic() < deadline:
+    time.sleep(0.1)
+  process.send_signal(number)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert 'Interrupted' in stderr and 'Traceback' not in stderr
+  assert _rows(tmp_path / 'episode.jsonl') and _rows(tmp_path / 'evaluation.jsonl')
+  assert (tmp_path / 'learning_curve.png').exists()
+
+
+@pytest.mark.parametrize('arguments,message', [
+    ((), 'No experiment was named'),
+    (('--gin_file=gin/sg6_pointgaol1.gin',), 'Did you mean gin/sg6_pointgoal1.gin'),
+    ((*_TINY, '--gin_bindings=GridCmdp.slipp = 0.1'), 'Did you mean slip'),
+    ((*_TINY, '--gin_bindings=SafetyGymnasium.image_size = 32'), 'SafetyGymnasium.image_size configures nothing'),
+    (('--gin_file=gin/base/experiment.gin', '--gin_file=gin/envs/grid.gin'), 'ENVIRONMENT_STEPS must be set'),
+    (('--gin_file=gin/sg6_pointgoal1.gin', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"), 'Did you mean SafetyPointGoal1-v0'),
+    ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
+    ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
+])
+def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
+  if not any('workdir' in argument for argument in arguments):
+    arguments = (*arguments, f'--workdir={tmp_path / "run"}')
+  done = _run(*arguments)
+  assert done.returncode != 0
+  assert message in done.stderr + done.stdout
+  assert 'Traceback' not in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_machine_without_opengl_is_told_what_to_install(tmp_path):
+  """An EGL that finds no vendor, as on a machine with libegl1 but no Mesa."""
+  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--dry_run', MUJOCO_GL='egl',
+              __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
+  assert done.returncode != 0
+  assert 'apt-get install' in done.stderr and 'libgl1-mesa-dri' in done.stderr and 'Traceback' not in done.stderr
