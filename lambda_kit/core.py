@@ -1,12 +1,15 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
-from typing import Any, Generic, Iterator, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, Protocol, Sequence, TypeVar
 
 import dm_env
 import numpy as np
 
 from lambda_kit import types
+
+Params = Any  # A pytree of arrays.
+Key = Any  # A JAX PRNG key.
 
 
 class Environment(dm_env.Environment):
@@ -111,6 +114,120 @@ class Adder(abc.ABC):
   @abc.abstractmethod
   def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
     ...
+
+
+class WorldModel(abc.ABC):
+  """A differentiable p(s_{t+1} | s_t, a_t, theta) with inference and predictions. Holds functions, not arrays.
+
+  A state is any pytree of arrays with the same leading axes. Parameters are pytrees, too.
+  """
+
+  @abc.abstractmethod
+  def init(self, key: Key, batch: types.Trajectory) -> Params:
+    """Draws parameters that fit the shapes of `batch`."""
+
+  @abc.abstractmethod
+  def loss(self, params: Params, batch: types.Trajectory, key: Key) -> tuple[types.Array, types.ModelOutput]:
+    """The loss [] to minimise, e.g. the negative ELBO, and the states inferred on the way."""
+
+  @abc.abstractmethod
+  def initial_state(self, batch_size: int) -> types.Nest:
+    """The state before the first observation, [batch_size, ...]."""
+
+  @abc.abstractmethod
+  def filter(self, params: Params, state: types.Nest, action: types.Array, observation: types.Observation,
+             key: Key) -> types.Nest:
+    """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) for a batch [k, ...]."""
+
+  @abc.abstractmethod
+  def imagine_step(self, params: Params, state: types.Nest, action: types.Array, key: Key) -> types.Nest:
+    """Draws s_{t+1} ~ p(. | s_t, a_t, theta) for a batch [k, ...], differentiably."""
+
+  @abc.abstractmethod
+  def features(self, state: types.Nest) -> types.Array:
+    """What policy, critics and heads see of a state, [..., F]."""
+
+  @abc.abstractmethod
+  def predict(self, params: Params, features: types.Array) -> types.Predictions:
+    """Reward, costs and continuation expected of states with `features` [..., F]."""
+
+  @abc.abstractmethod
+  def imagination_params(self, params: Params) -> Params:
+    """The part of `params` that `imagine_step` and `predict` need: what the posterior has to sample."""
+
+
+class WorldModelFactory(Protocol):
+  """Makes a world model for an environment's shapes."""
+
+  def __call__(self, observation_spec: Any, action_spec: Any, num_constraints: int, action_repeat: int) -> WorldModel:
+    ...
+
+
+PosteriorState = TypeVar('PosteriorState')
+# Maps parameters and a key to a loss [] and anything else that came out on the way.
+ModelLoss = Callable[[Params, Key], tuple[types.Array, Any]]
+
+
+class Posterior(abc.ABC, Generic[PosteriorState]):
+  """An approximate posterior p(theta | D), and the way in which it is learned.
+
+  Implementations take `select` in their constructor: it picks the part of all parameters that is to be sampled.
+  """
+
+  @abc.abstractmethod
+  def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState:
+    ...
+
+  @abc.abstractmethod
+  def update(self, state: PosteriorState, loss: ModelLoss, key: Key) -> tuple[PosteriorState, Any, dict[str, types.Array]]:
+    """Takes one gradient step. Returns the new state, what `loss` returned beside the loss, and metrics."""
+
+  @abc.abstractmethod
+  def mean(self, state: PosteriorState) -> Params:
+    """One complete set of parameters, for filtering."""
+
+  @abc.abstractmethod
+  def sample(self, state: PosteriorState, key: Key, num_samples: int) -> Params:
+    """Draws N different sets of the selected parameters, stacked: leaves [N, ...]."""
+
+
+class PosteriorFactory(Protocol):
+
+  def __call__(self, select: Callable[[Params], Params]) -> Posterior:
+    ...
+
+
+# Algorithm 1, line 7, for one start state: maps an estimate for each posterior sample, [N], to weights [N]. The bound
+# is the weighted sum of the estimates, its gradient that of the sum with the weights held fixed. One-hot weights
+# select a sample; 1/N takes the mean.
+Bound = Callable[[types.Array], types.Array]
+
+SolverState = TypeVar('SolverState')
+
+
+class ConstraintSolver(abc.ABC, Generic[SolverState]):
+  """Turns a constrained problem, max J s.t. J_i <= d_i, into max J - penalty. All arrays are [C]."""
+
+  @abc.abstractmethod
+  def init(self, num_constraints: int) -> SolverState:
+    ...
+
+  @abc.abstractmethod
+  def penalty(self, state: SolverState, cost_values: types.Array, budgets: types.Array) -> types.Array:
+    """What is subtracted from the objective, []. Differentiable in `cost_values`, the J_i."""
+
+  @abc.abstractmethod
+  def update(self, state: SolverState, cost_values: types.Array, budgets: types.Array) -> SolverState:
+    """Takes one step of the multipliers."""
+
+  @abc.abstractmethod
+  def multipliers(self, state: SolverState) -> types.Array:
+    """The weight of each constraint's gradient when its value equals its budget, [C]."""
+
+
+# Converts limits of episodes' cost returns, [C], into what a solver compares discounted values with, [C].
+# Called with limits, discount and action_repeat.
+Budget = Callable[[Sequence[float], float, int], np.ndarray]
 
 
 class UpdateSchedule(Protocol):

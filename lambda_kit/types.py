@@ -34,6 +34,31 @@ class Transition(NamedTuple):
   next_observation: Observation
 
 
+class Trajectory(NamedTuple):
+  """Sequences from replay. All entries of index t belong to the moment of o_t.
+
+  Sequences never cross the end of an episode.
+  """
+  observation: Observation  # [B, L, ...]
+  action: Array  # [B, L, A], a_{t-1}, which led to o_t; 0 at the first moment of an episode.
+  reward: Array  # [B, L], r_t, which came with o_t; 0 at the first moment.
+  cost: Array  # [B, L, C], likewise.
+  terminal: Array  # [B, L], 1 where the episode terminated in o_t, 0 elsewhere (time limits included).
+
+
+class ModelOutput(NamedTuple):
+  """What a world model found while its loss was computed."""
+  states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).
+  metrics: dict[str, Array]  # Scalars.
+
+
+class Predictions(NamedTuple):
+  """What a world model expects of a state."""
+  reward: Array  # [...], expected r_t of the agent step that led to the state.
+  cost: Array  # [..., C], expected costs of that step, summed over repeated simulator steps.
+  continuation: Array  # [...], probability that the episode has not terminated in the state.
+
+
 class EpisodeSummary(NamedTuple):
   """Undiscounted sums over one finished episode."""
   episode_return: float

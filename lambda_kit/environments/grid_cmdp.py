@@ -22,9 +22,8 @@ DEFAULT_LAYOUT = (
     'SS.1...',
 )
 
-# Limits on the costs of an episode that bind in the default room, by the number of constraints. The optimum within
-# them is 20.1 for one cost and 19.9 for two. Without limits it is 25.9, at a cost of 17.8; random actions earn 0.9, at
-# a cost of 10.8.
+# Limits on the costs of an episode that bind in the default room, by number of constraints. The optimum within them is
+# 20.1 for one cost, 19.9 for two; without limits 25.9 at a cost of 17.8. Random actions earn 0.9 at a cost of 10.8.
 DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 
 # The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]
@@ -106,7 +105,6 @@ class GridCmdp(core.Environment):
     self._slip = slip
     self._image_size = image_size
     self._hazards_terminate = hazards_terminate
-
     self._room = np.array([[_COLOURS[cell] for cell in row] for row in self._grid], np.uint8)
 
     # States are the cells without walls, in reading order. [S, 2]

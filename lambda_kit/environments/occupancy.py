@@ -24,7 +24,7 @@ import numpy as np
 from scipy import optimize
 from scipy import sparse
 
-# The value that `solve` returns is at most this far below the optimum; limits are kept to the same precision.
+# The value that `solve` returns is at most this far below the optimum, rounding errors apart.
 TOLERANCE = 1e-7
 _SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_tolerance': 1e-9}
 
@@ -108,7 +108,8 @@ def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
     while True:
       priced = objective - cmdp.costs @ multipliers
       x = occupation_measure(cmdp, _greedy_policy(cmdp, priced))
-      if np.sum(x * priced) <= bound + TOLERANCE:
+      # A policy that is in the mixture already improves it by rounding errors only.
+      if np.sum(x * priced) <= bound + TOLERANCE or any(np.array_equal(x, known) for known in measures):
         break
       measures.append(x)
       weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), limits, max_excess)

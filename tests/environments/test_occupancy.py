@@ -143,6 +143,14 @@ class SolveTest(parameterized.TestCase):
       above, below = occupancy.solve(cmdp, limits + shift).value, occupancy.solve(cmdp, limits - shift).value
       self.assertAlmostEqual((above - below) / (2.0 * delta), multipliers[i], delta=5e-3)
 
+  @parameterized.parameters(1e-4, 1e6)
+  def test_any_scale_of_rewards(self, scale):
+    # Where the program's numbers are so large that its rounding errors exceed the tolerance, it must still end.
+    cmdp = _random_cmdp(2, horizon=20)
+    limits = _binding_limits(cmdp)
+    scaled = occupancy.solve(cmdp._replace(rewards=scale * cmdp.rewards), limits)
+    self.assertAlmostEqual(scaled.value / scale, occupancy.solve(cmdp, limits).value, delta=2e-3)
+
   def test_loose_limits_change_nothing(self):
     cmdp = _random_cmdp(1)
     solution = occupancy.solve(cmdp, [100.0, 100.0])
