@@ -2,8 +2,10 @@
 
   python launchers/benchmark.py                                   # PointGoal1's environment
   python launchers/benchmark.py --task=SafetyCarGoal1-v0 --json=speed.json
+  python launchers/benchmark.py --scaling                         # worker processes, too
 """
 
+import functools
 import json
 
 from absl import app
@@ -12,10 +14,14 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from lambda_kit.benchmarks import environment_speed
+from lambda_kit.benchmarks import parallel_speed
+from lambda_kit.environments import factory
+from lambda_kit.environments.safety_gym import environment
 
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
+_SCALING = flags.DEFINE_bool('scaling', False, 'Also measure steps per second of 1, 2 and 4 worker processes.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 
 
@@ -33,6 +39,25 @@ def _print_environment(result: dict) -> None:
   rich_console.Console(width=120).print(table)
 
 
+def _measure_scaling(task: str) -> dict:
+  result = {}
+  for observations in (('image',), ('vector',)):
+    simulator = functools.partial(environment.SafetyGymnasium, task=task, observations=observations)
+    result[observations[0]] = parallel_speed.measure_scaling(
+        functools.partial(factory.make_environment, simulator=simulator, action_repeat=2))
+  return result
+
+
+def _print_scaling(result: dict) -> None:
+  table = rich_table.Table(title='Agent steps per second, action repeat 2, resets included', title_justify='left')
+  table.add_column('observation')
+  for heading in result['image']:
+    table.add_column(heading, justify='right')
+  for name, rates in result.items():
+    table.add_row(name, *(f'{rate:.0f}' for rate in rates.values()))
+  rich_console.Console(width=120).print(table)
+
+
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
@@ -40,6 +65,9 @@ def main(argv: list[str]) -> None:
   for task in _TASK.value:
     results.append(environment_speed.measure(task, _ROUNDS.value, _AGENT_STEPS.value))
     _print_environment(results[-1])
+    if _SCALING.value:
+      results[-1]['scaling'] = _measure_scaling(task)
+      _print_scaling(results[-1]['scaling'])
   if _JSON.value:
     with open(_JSON.value, 'w', encoding='utf-8') as file:
       json.dump({'environments': results}, file, indent=2)

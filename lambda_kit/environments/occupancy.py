@@ -19,7 +19,6 @@ Legend, beyond that of `types.py`: S states, M actions (finitely many, hence not
 
 from typing import NamedTuple, Sequence
 
-import chex
 import numpy as np
 from scipy import optimize
 from scipy import sparse
@@ -94,25 +93,23 @@ def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
     InfeasibleError: if no policy keeps within the limits.
   """
   _check(cmdp)
-  no_multipliers = np.zeros(cmdp.costs.shape[-1])
+  x = occupation_measure(cmdp, _greedy_policy(cmdp, cmdp.rewards))
   if limits is None:
-    x = occupation_measure(cmdp, _greedy_policy(cmdp, cmdp.rewards))
-    return Solution(*_value(cmdp, x), _conditional(x), no_multipliers)
+    return Solution(*_value(cmdp, x), _conditional(x), np.zeros(cmdp.costs.shape[-1]))
   limits = np.asarray(limits, float)
-  chex.assert_shape(limits, no_multipliers.shape)
+  _check_shape(limits, cmdp.costs.shape[-1:])
   # First with rewards of zero, for some mixture within the limits; then for the best one.
-  measures, excess = [], None
+  measures, excess = [x], None
   for objective in (np.zeros_like(cmdp.rewards), cmdp.rewards):
-    multipliers, bound = no_multipliers, -np.inf
     max_excess = excess
     while True:
+      weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), limits, max_excess)
       priced = objective - cmdp.costs @ multipliers
       x = occupation_measure(cmdp, _greedy_policy(cmdp, priced))
       # A policy that is in the mixture already improves it by rounding errors only.
       if np.sum(x * priced) <= bound + TOLERANCE or any(np.array_equal(x, known) for known in measures):
         break
       measures.append(x)
-      weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), limits, max_excess)
     if excess > TOLERANCE:
       raise InfeasibleError(f'No policy keeps the expected costs of an episode within {limits}: '
                             f'one of them exceeds its limit by {excess:.3g} at least.')
@@ -146,7 +143,7 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   enter = sparse.csr_matrix(cmdp.transitions.reshape(pairs, num_states).T)
   # Without limits, those that no policy can exceed.
   limits = cmdp.horizon * cmdp.costs.max((0, 1)) if limits is None else np.asarray(limits, float)
-  chex.assert_shape(limits, cmdp.costs.shape[-1:])
+  _check_shape(limits, cmdp.costs.shape[-1:])
   shifted = limits
   for _ in range(max_rounds):
     # The measure sums to T: (1 - discount) T = 1 enters in the initial states.
@@ -210,9 +207,9 @@ def _conditional(x: np.ndarray) -> np.ndarray:
 
 def _check(cmdp: FiniteCmdp) -> None:
   num_states, num_actions = cmdp.rewards.shape
-  chex.assert_shape(cmdp.transitions, (num_states, num_actions, num_states))
-  chex.assert_shape(cmdp.costs, (num_states, num_actions, None))
-  chex.assert_shape(cmdp.initial, (num_states,))
+  _check_shape(cmdp.transitions, (num_states, num_actions, num_states))
+  _check_shape(cmdp.costs, (num_states, num_actions, None))
+  _check_shape(cmdp.initial, (num_states,))
   _check_probabilities('transitions', cmdp.transitions)
   _check_probabilities('initial', cmdp.initial)
 
@@ -220,3 +217,10 @@ def _check(cmdp: FiniteCmdp) -> None:
 def _check_probabilities(name: str, probabilities: np.ndarray) -> None:
   if np.min(probabilities) < 0.0 or not np.allclose(np.sum(probabilities, axis=-1), 1.0):
     raise ValueError(f'{name} must hold probabilities that sum to 1 over the last axis.')
+
+
+def _check_shape(array: np.ndarray, expected: Sequence[int | None]) -> None:
+  """Like chex's, without importing JAX into worker processes."""
+  shape = np.shape(array)
+  if len(shape) != len(expected) or any(e is not None and n != e for n, e in zip(shape, expected)):
+    raise ValueError(f'Expected an array of shape {tuple(expected)}, got {shape}.')

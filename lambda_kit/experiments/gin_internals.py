@@ -1,4 +1,7 @@
-"""The only file that touches gin's private parts. They are those of gin-config 0.5.0, which pyproject.toml pins."""
+"""Gin's private parts, behind functions (`environments/parallel_factory` is the other file that needs some).
+
+They are those of gin-config 0.5.0, which pyproject.toml pins.
+"""
 
 import inspect
 from typing import Any, Iterator, Mapping, NamedTuple

@@ -174,7 +174,7 @@ class SolveTest(parameterized.TestCase):
       occupancy.solve(_bandit(10), [4.0, 5.0])
 
   def test_wrong_number_of_limits(self):
-    with self.assertRaises(AssertionError):
+    with self.assertRaises(ValueError):
       occupancy.solve(_bandit(10), [4.0])
 
 
