@@ -1,0 +1,238 @@
+"""The replay buffer: whole episodes in memory, under a ceiling, and uniform sequences from them."""
+
+import collections
+import os
+import pathlib
+from typing import Any, Iterable, Iterator, NamedTuple
+
+from absl import logging
+import gin
+import numpy as np
+
+from lambda_kit import types
+from lambda_kit.replay import episodes as episodes_lib
+from lambda_kit.replay import sequences
+
+
+class NotEnoughDataError(RuntimeError):
+  """The buffer has no sequence of the length that was asked for."""
+
+
+class _Stored(NamedTuple):
+  number: int
+  episode: episodes_lib.Episode
+  num_bytes: int
+
+
+@gin.register
+class EpisodeBuffer:
+  """Stores episodes, drops the oldest ones beyond a ceiling, and samples sequences uniformly.
+
+  Episodes get increasing numbers. A buffer that is rebuilt from the same numbered episodes, and given the same state of
+  its random numbers, samples the same batches. Not for use by several threads at once.
+  """
+
+  def __init__(self, header: episodes_lib.Header, seed: int, sequence_length: int = 50, max_bytes: int = 16 * 2**30):
+    """Makes an empty buffer, which takes no memory yet.
+
+    Args:
+      header: The task. Episodes of another one are refused.
+      seed: Of the sampling.
+      sequence_length: L. Shorter episodes are kept, but never sampled.
+      max_bytes: Ceiling of the memory that stored arrays take. It holds at all times; an unfinished episode in an
+        adder and batches come on top. The default keeps all images of the paper's longest runs.
+    """
+    if sequence_length < 1 or max_bytes < 1:
+      raise ValueError(f'EpisodeBuffer: sequence_length = {sequence_length} and max_bytes = {max_bytes} must be at '
+                       'least 1.')
+    self._header = header
+    self._length = sequence_length
+    self._max_bytes = max_bytes
+    self._rng = np.random.Generator(np.random.PCG64(seed))
+    self._warned = set()
+    self._clear()
+
+  def _clear(self) -> None:
+    self._stored: collections.deque[_Stored] = collections.deque()
+    self._index: sequences.SequenceIndex | None = None  # Of what is stored; None if that has changed.
+    self._num_bytes = 0
+    self._num_steps = 0
+    self._next_number = 0
+
+  def add(self, episode: episodes_lib.Episode, number: int | None = None) -> int:
+    """Stores a copy of an episode.
+
+    Args:
+      episode: Fits the header.
+      number: Larger than all before. By default, the next one.
+
+    Returns:
+      Its number.
+    """
+    episodes_lib.check(episode, self._header)
+    number = self._next_number if number is None else number
+    if number < self._next_number:
+      raise ValueError(f'Episode {number} comes after episode {self._next_number - 1}: numbers must increase.')
+    size = episode.num_bytes
+    if size > self._max_bytes:
+      raise ValueError(f'One episode of {episode.num_steps} agent steps takes {format_bytes(size)}, more than all that '
+                       f'the replay may: EpisodeBuffer.max_bytes = {self._max_bytes} '
+                       f'({format_bytes(self._max_bytes)}). Raise it, or shorten the episodes.')
+    self._index = None
+    while self._num_bytes + size > self._max_bytes:
+      self._drop_oldest()
+    # A copy, so that nobody else can change it, and no larger array stays alive because this is a part of it.
+    episode = episodes_lib.Episode(**episodes_lib.unflatten(
+        {name: _read_only_copy(array) for name, array in episodes_lib.flatten(episode).items()}))
+    self._stored.append(_Stored(number, episode, size))
+    self._num_bytes += size
+    self._num_steps += episode.num_steps
+    self._next_number = number + 1
+    if episode.num_steps + 1 < self._length:
+      self._warn_once('short', f'Episode {number} has {episode.num_steps + 1} moments, fewer than '
+                      f'EpisodeBuffer.sequence_length = {self._length}: such episodes are never sampled.')
+    return number
+
+  def _drop_oldest(self) -> None:
+    oldest = self._stored.popleft()
+    self._num_bytes -= oldest.num_bytes
+    self._num_steps -= oldest.episode.num_steps
+    self._warn_once('full', f'The replay is full: EpisodeBuffer.max_bytes = {self._max_bytes} '
+                    f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.')
+
+  def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
+    """Chooses the sequences of n batches, uniformly and with replacement, among all within one stored episode.
+
+    One call for n batches and n calls for one draw the same sequences.
+    """
+    if self._index is None:
+      self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
+    if not self._index.total:
+      raise NotEnoughDataError(
+          f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
+          f'{self.num_steps} agent steps in all, and EpisodeBuffer.sequence_length = {self._length} needs one episode '
+          f'of at least {self._length - 1}. Lower sequence_length, gather more random steps before the first update '
+          '(PeriodicUpdates.first), or give an offline dataset.')
+    return sequences.Draws(self._index, self._rng.integers(self._index.total, size=(num_batches, batch_size)))
+
+  def sample(self, batch_size: int) -> types.Trajectory:
+    """A batch of sequences in new NumPy arrays [B, L, ...]: algorithm 2, line 4."""
+    return self.draw(1, batch_size).batch(0)
+
+  def items(self, first_number: int = 0) -> Iterator[tuple[int, episodes_lib.Episode]]:
+    """Stored episodes (read-only) with their numbers, from `first_number` on, oldest first."""
+    for stored in tuple(self._stored):
+      if stored.number >= first_number:
+        yield stored.number, stored.episode
+
+  def rebuild(self, items: Iterable[tuple[int, episodes_lib.Episode]]) -> None:
+    """Replaces the content by what another buffer's `items` gave, numbers included."""
+    self._clear()
+    for number, episode in items:
+      self.add(episode, number)
+
+  def rng_state(self) -> dict[str, Any]:
+    """The state of the sampling, as JSON can hold it (with integers of 128 bits)."""
+    return self._rng.bit_generator.state
+
+  def set_rng_state(self, state: dict[str, Any]) -> None:
+    self._rng.bit_generator.state = state
+
+  @property
+  def header(self) -> episodes_lib.Header:
+    return self._header
+
+  @property
+  def sequence_length(self) -> int:
+    """L."""
+    return self._length
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes of all stored arrays."""
+    return self._num_bytes
+
+  @property
+  def num_episodes(self) -> int:
+    return len(self._stored)
+
+  @property
+  def num_steps(self) -> int:
+    """Agent steps of all stored episodes."""
+    return self._num_steps
+
+  @property
+  def next_number(self) -> int:
+    """The number of the next episode: as many as there ever were, unless numbers were skipped."""
+    return self._next_number
+
+  def warn_if_short(self, environment_steps: int, episode_length: int = 1000) -> float:
+    """Warns if the buffer can't keep all data of a run, or if the machine can't.
+
+    Args:
+      environment_steps: Of the whole run.
+      episode_length: Simulator steps of an episode.
+
+    Returns:
+      The share of the run's data that the buffer can keep, at most 1.
+    """
+    needed = estimate_bytes(self._header, environment_steps, episode_length)
+    share = min(1.0, self._max_bytes / needed)
+    if share < 1.0:
+      logging.warning(
+          'The %d environment steps of this run make %s of replay data. EpisodeBuffer.max_bytes = %d (%s) keeps the '
+          'newest %.0f %% of them.', environment_steps, format_bytes(needed), self._max_bytes,
+          format_bytes(self._max_bytes), 100.0 * share)
+    machine = _machine_bytes()
+    if machine is not None and min(needed, self._max_bytes) > machine:
+      logging.warning(
+          'The replay will grow to %s, and this machine has %s of memory: the run will likely be killed. Lower '
+          'EpisodeBuffer.max_bytes.', format_bytes(min(needed, self._max_bytes)), format_bytes(machine))
+    return share
+
+  def _warn_once(self, topic: str, message: str) -> None:
+    if topic not in self._warned:
+      self._warned.add(topic)
+      logging.warning('%s', message)
+
+
+def estimate_bytes(header: episodes_lib.Header, environment_steps: int, episode_length: int = 1000) -> int:
+  """Bytes that all episodes of a run take.
+
+  Args:
+    header: Shapes, dtypes and the action repeat.
+    environment_steps: Simulator steps of the run.
+    episode_length: Simulator steps of an episode. Each has one moment more than agent steps.
+  """
+  repeat = header.action_repeat
+  agent_steps, num_episodes = -(-environment_steps // repeat), -(-environment_steps // episode_length)
+  return (agent_steps + num_episodes) * header.bytes_per_moment
+
+
+def format_bytes(count: float) -> str:
+  """A number of bytes for people: '12.3 GiB'."""
+  for unit in ('bytes', 'KiB', 'MiB'):
+    if count < 1024:
+      return f'{count:.4g} {unit}'
+    count /= 1024
+  return f'{count:.4g} GiB'
+
+
+def _read_only_copy(array: np.ndarray) -> np.ndarray:
+  array = np.array(array, order='C')
+  array.flags.writeable = False
+  return array
+
+
+def _machine_bytes() -> int | None:
+  """Memory of this machine, or of the container that we are in; None if unknown."""
+  known = []
+  try:
+    known.append(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))
+  except (ValueError, OSError, AttributeError):
+    pass
+  try:
+    known.append(int(pathlib.Path('/sys/fs/cgroup/memory.max').read_text('ascii')))
+  except (ValueError, OSError):  # No such file, or 'max' for no limit.
+    pass
+  return min(known, default=None)

@@ -1,0 +1,252 @@
+"""Episodes, the unit in which experience is stored, and the files that hold one each."""
+
+import dataclasses
+import errno
+import io
+import json
+import os
+import pathlib
+from typing import Any, BinaryIO, Mapping, NamedTuple
+import zipfile
+
+import numpy as np
+
+from lambda_kit import core
+
+_FORMAT = 'lambda_kit episode'
+_VERSION = 1
+
+
+class Episode(NamedTuple):
+  """T agent steps, hence T + 1 moments. Entries of index t belong to the moment of o_t, as in `types.Trajectory`."""
+  observation: Mapping[str, np.ndarray]  # [T + 1, ...], in the dtype of the header: images uint8, vectors float32.
+  action: np.ndarray  # [T + 1, A] float32, a_{t-1}, which led to o_t; 0 first.
+  reward: np.ndarray  # [T + 1] float32, 0 first.
+  cost: np.ndarray  # [T + 1, C] float32, 0 first.
+  terminal: np.ndarray  # [T + 1] float32, 1 if the episode terminated in o_t. Only the last entry can be.
+
+  @property
+  def num_steps(self) -> int:
+    """T."""
+    return len(self.reward) - 1
+
+  @property
+  def num_bytes(self) -> int:
+    return sum(array.nbytes for array in flatten(self).values())
+
+
+class EpisodeFileError(ValueError):
+  """A file that can't be used as an episode. The message names the file and the remedy."""
+
+
+class WrongTaskError(EpisodeFileError):
+  """A file with an episode of another task."""
+
+
+class Field(NamedTuple):
+  """One moment of an array: the episode has one more axis in front."""
+  shape: tuple[int, ...]
+  dtype: str
+
+  def __str__(self) -> str:
+    return f'{self.dtype} {list(self.shape)}'
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+  """What the episodes of one task have in common."""
+  task: str  # A title. Two headers differ by it only if both have one.
+  observations: Mapping[str, Field]
+  action_shape: tuple[int, ...]
+  constraint_names: tuple[str, ...]
+  action_repeat: int = 1  # Rewards and costs are sums over as many simulator steps.
+
+  @classmethod
+  def of(cls, environment: core.Environment, task: str = '', action_repeat: int = 1) -> 'Header':
+    """The header of an environment's episodes. Floating point numbers are stored as float32."""
+    observations = {}
+    for name, spec in environment.observation_spec().items():
+      dtype = np.float32 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
+      observations[name] = Field(tuple(spec.shape), np.dtype(dtype).name)
+    return cls(task, observations, tuple(environment.action_spec().shape), tuple(environment.constraint_names),
+               action_repeat)
+
+  @property
+  def fields(self) -> dict[str, Field]:
+    """One for each array of an episode, named as in `flatten`."""
+    observations = {f'observation/{name}': field for name, field in self.observations.items()}
+    return observations | {
+        'action': Field(self.action_shape, 'float32'),
+        'reward': Field((), 'float32'),
+        'cost': Field((len(self.constraint_names),), 'float32'),
+        'terminal': Field((), 'float32'),
+    }
+
+  @property
+  def bytes_per_moment(self) -> int:
+    return sum(int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize for field in self.fields.values())
+
+  def differences(self, expected: 'Header') -> list[str]:
+    """Says in what this header is not the expected one; empty if the episodes of both can be mixed."""
+    found = []
+    if self.task and expected.task and self.task != expected.task:
+      found.append(f'task is {self.task!r} instead of {expected.task!r}')
+    for name in sorted({*self.observations, *expected.observations}):
+      ours, theirs = self.observations.get(name, 'absent'), expected.observations.get(name, 'absent')
+      if ours != theirs:
+        found.append(f'observation {name!r} is {ours} instead of {theirs}')
+    for name in ('action_shape', 'constraint_names', 'action_repeat'):
+      ours, theirs = getattr(self, name), getattr(expected, name)
+      if ours != theirs:
+        found.append(f'{name} is {ours} instead of {theirs}')
+    return found
+
+  def to_json(self) -> str:
+    return json.dumps({'format': _FORMAT, 'version': _VERSION, **dataclasses.asdict(self)})
+
+  @classmethod
+  def from_json(cls, text: str) -> 'Header':
+    values = json.loads(text)
+    if not isinstance(values, dict) or values.get('format') != _FORMAT:
+      raise ValueError(f'its header does not say that it is a {_FORMAT}')
+    if values['version'] != _VERSION:
+      raise ValueError(f'it has version {values["version"]} of the format, and this code reads version {_VERSION}')
+    observations = {name: Field(tuple(shape), dtype) for name, (shape, dtype) in values['observations'].items()}
+    return cls(values['task'], observations, tuple(values['action_shape']), tuple(values['constraint_names']),
+               values['action_repeat'])
+
+
+def flatten(episode: Episode) -> dict[str, np.ndarray]:
+  """All arrays, observations as 'observation/<name>'."""
+  observations = {f'observation/{name}': array for name, array in episode.observation.items()}
+  return observations | {name: getattr(episode, name) for name in ('action', 'reward', 'cost', 'terminal')}
+
+
+def unflatten(arrays: Mapping[str, Any]) -> dict[str, Any]:
+  """The fields of an `Episode` or a `types.Trajectory`, from arrays named as by `flatten`."""
+  prefix = 'observation/'
+  fields = {'observation': {}}
+  for name, array in arrays.items():
+    if name.startswith(prefix):
+      fields['observation'][name.removeprefix(prefix)] = array
+    else:
+      fields[name] = array
+  return fields
+
+
+def check(episode: Episode, header: Header) -> None:
+  """Raises a ValueError if an episode is not what its header says, or has numbers that are not finite."""
+  arrays, fields = flatten(episode), header.fields
+  if arrays.keys() != fields.keys():
+    raise ValueError(f'The episode has {sorted(arrays)}, its task {sorted(fields)}.')
+  moments = len(episode.reward)
+  if moments < 2:
+    raise ValueError(f'An episode has at least 2 moments, got {moments}.')
+  for name, field in fields.items():
+    array = arrays[name]
+    if array.shape != (moments, *field.shape) or array.dtype != field.dtype:
+      raise ValueError(f'{name} of an episode with {moments} moments is {array.dtype} {list(array.shape)} instead of '
+                       f'{field.dtype} {[moments, *field.shape]}.')
+    if array.dtype.kind == 'f' and not np.isfinite(array).all():
+      raise ValueError(f'{name} has entries that are not finite, first at moment '
+                       f'{np.argwhere(~np.isfinite(array))[0][0]} of {moments}.')
+
+
+def write_episode(path: str | os.PathLike, episode: Episode, header: Header, compress: bool = False,
+                  overwrite: bool = False) -> None:
+  """Writes an episode as an archive for `np.load`. The file gets its name only when it is complete and on disk.
+
+  Args:
+    path: Its folder must exist.
+    episode: Fits the header.
+    header: Goes into the file.
+    compress: Whether to trade time for space: 6 MB of images become 1.3 in 0.15 s.
+    overwrite: Whether to replace a file of that name. Otherwise `FileExistsError` is raised.
+  """
+  check(episode, header)
+  path = pathlib.Path(path)
+  partial = path.with_name(f'{path.name}.{os.getpid()}.partial')
+  try:
+    try:
+      with open(partial, 'wb') as file:
+        _write_arrays(file, {'header': np.array(header.to_json()), **flatten(episode)}, compress)
+        file.flush()
+        os.fsync(file.fileno())
+      if overwrite:
+        os.replace(partial, path)
+      else:
+        _rename_to_new(partial, path)
+      _sync_folder(path.parent)
+    finally:
+      partial.unlink(missing_ok=True)
+  except FileExistsError:
+    raise
+  except OSError as error:
+    raise OSError(error.errno, f'The episode can not be written: {error.strerror or error}', str(path)) from error
+
+
+def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tuple[Episode, Header]:
+  """Reads a file and checks it.
+
+  Args:
+    path: Of a file made by `write_episode`.
+    expected: The task that the episode must belong to. By default any.
+
+  Returns:
+    The episode and the header of its file.
+
+  Raises:
+    EpisodeFileError: The file is damaged.
+    WrongTaskError: It belongs to another task.
+  """
+  with open(path, 'rb') as file:  # Outside of what follows: a missing file is no damaged one.
+    try:
+      with zipfile.ZipFile(file) as archive:
+        header = Header.from_json(str(_read_array(archive, 'header')))
+        differences = header.differences(expected) if expected else []
+        if not differences:
+          episode = Episode(**unflatten({name: _read_array(archive, name) for name in header.fields}))
+          check(episode, header)
+    except Exception as error:  # The zip and npy readers raise whatever rubbish leads them to.
+      raise EpisodeFileError(f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
+                             'Copy it again from its source, or remove it from the folder.') from error
+  if differences:
+    raise WrongTaskError(f'{path} belongs to another task: {"; ".join(differences)}. Choose the dataset of this task, '
+                         'or configure the environment as it was when the file was written.')
+  return episode, header
+
+
+def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bool) -> None:
+  """Does what `np.savez` does, with a faster compression than that of `np.savez_compressed`."""
+  compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+  with zipfile.ZipFile(file, 'w', compression, compresslevel=1) as archive:
+    for name, array in arrays.items():
+      with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+  # Read as a whole, which verifies the checksum, before any of it is believed.
+  content = io.BytesIO(archive.read(f'{name}.npy'))
+  return np.lib.format.read_array(content, allow_pickle=False)
+
+
+def _rename_to_new(source: pathlib.Path, target: pathlib.Path) -> None:
+  """Gives a file its name unless another one has it, even if that one comes at the same time."""
+  try:
+    os.link(source, target)
+  except OSError as error:
+    if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):  # File systems without hard links.
+      raise
+    if target.exists():
+      raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+    os.rename(source, target)
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+  """Makes a new name in a folder survive a power cut."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)

@@ -1,0 +1,60 @@
+"""The sequences of length L within episodes, numbered, and batches of them."""
+
+from typing import NamedTuple, Sequence
+
+import numpy as np
+
+from lambda_kit import types
+from lambda_kit.replay import episodes as episodes_lib
+
+
+class SequenceIndex(NamedTuple):
+  """Numbers all sequences that lie within one episode: 0, 1, ... by episode, then by their first moment.
+
+  A uniform number is hence a uniform sequence, and an episode is met in proportion to the sequences it has.
+  """
+  episodes: tuple[episodes_lib.Episode, ...]  # E of them.
+  begins: np.ndarray  # [E], the number of each episode's first sequence.
+  ends: np.ndarray  # [E], the number after its last one.
+  length: int  # L.
+
+  @classmethod
+  def of(cls, episodes: Sequence[episodes_lib.Episode], length: int) -> 'SequenceIndex':
+    # T + 1 moments have T + 2 - L sequences.
+    counts = np.fromiter((max(episode.num_steps + 2 - length, 0) for episode in episodes), np.int64, len(episodes))
+    ends = np.cumsum(counts)
+    return cls(tuple(episodes), ends - counts, ends, length)
+
+  @property
+  def total(self) -> int:
+    return int(self.ends[-1]) if len(self.ends) else 0
+
+  def gather(self, numbers: np.ndarray) -> types.Trajectory:
+    """The sequences of the given numbers [B], copied into new arrays [B, L, ...]."""
+    # Episodes without sequences end where their predecessors do, and are passed over.
+    owners = np.searchsorted(self.ends, numbers, side='right')
+    starts = numbers - self.begins[owners]
+    # Always new arrays: JAX uses the memory of NumPy arrays without a copy on the CPU.
+    batch = {name: np.empty((len(numbers), self.length, *array.shape[1:]), array.dtype)
+             for name, array in episodes_lib.flatten(self.episodes[owners[0]]).items()}
+    for row, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist())):
+      for name, array in episodes_lib.flatten(self.episodes[owner]).items():
+        batch[name][row] = array[start:start + self.length]
+    return types.Trajectory(**episodes_lib.unflatten(batch))
+
+
+class Draws(NamedTuple):
+  """Batches that are chosen but not yet copied. Later changes of the buffer don't change them.
+
+  Any thread may copy them. They keep their episodes alive, also those that the buffer has dropped since.
+  """
+  index: SequenceIndex
+  numbers: np.ndarray  # [n, B]
+
+  @property
+  def num_batches(self) -> int:
+    return len(self.numbers)
+
+  def batch(self, i: int) -> types.Trajectory:
+    """Batch i of n, [B, L, ...]."""
+    return self.index.gather(self.numbers[i])
