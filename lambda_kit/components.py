@@ -2,9 +2,27 @@
 
 # pylint: disable=unused-import
 from lambda_kit.agents import random_agent
+from lambda_kit.agents.lambda_agent import builder
+from lambda_kit.bounds import bounds
+from lambda_kit.constraints import augmented_lagrangian
+from lambda_kit.constraints import budgets
+from lambda_kit.constraints import pid
+from lambda_kit.constraints import primal_dual
+from lambda_kit.constraints import unconstrained
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
 from lambda_kit.environments.safety_gym import environment
 from lambda_kit.experiments import run
 from lambda_kit.experiments import schedules
+from lambda_kit.models import gaussian_model
+from lambda_kit.models import world_model
+from lambda_kit.planners import mpc
+from lambda_kit.planners import planning_policy
+from lambda_kit.policies import targets
+from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import point
+from lambda_kit.posteriors import swag
+from lambda_kit.posteriors import variational
+from lambda_kit.replay import dataset
+from lambda_kit.replay import offline

@@ -1,0 +1,155 @@
+"""Builds LAMBDA from components; what gin configures meets the agent here and goes no further."""
+
+from typing import Any, Callable, Sequence
+
+import gin
+import jax
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import optimizers
+from lambda_kit.agents.lambda_agent import acting
+from lambda_kit.agents.lambda_agent import learning
+from lambda_kit.agents.lambda_agent import losses
+from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.bounds import bounds
+from lambda_kit.constraints import augmented_lagrangian
+from lambda_kit.constraints import budgets
+from lambda_kit.models import world_model
+from lambda_kit.planners import planning_policy
+from lambda_kit.policies import actor as actor_lib
+from lambda_kit.policies import critic as critic_lib
+from lambda_kit.policies import targets
+from lambda_kit.posteriors import swag
+from lambda_kit.replay import adder as adder_lib
+from lambda_kit.replay import buffer as buffer_lib
+from lambda_kit.replay import dataset as dataset_lib
+from lambda_kit.replay import episodes
+
+
+@gin.register
+class LambdaAgent(core.AgentBuilder):
+  """LAMBDA (algorithm 2). Defaults are the paper's.
+
+  Args:
+    cost_limit: d, of an episode's undiscounted costs; one for all constraints, or one for each.
+    action_repeat: That of the environment: costs of repeated steps are summed, and budgets depend on it.
+    world_model_factory: p(s' | s, a, theta) with inference and heads.
+    posterior_factory: p(theta | D).
+    reward_bound, cost_bound: Over the N posterior samples, for each start state; reward and costs independently.
+    solver: Of the constrained problem.
+    budget: From limits of episodes to what discounted values are compared with.
+    policy_factory, critic_factory, cost_critic_factory: Haiku modules.
+    replay_factory: Makes the store of episodes.
+    batch_size: B.
+    num_samples: N.
+    num_start_states: Imagination starts from this many states of a batch; None is all of them.
+    horizon: H.
+    discount, cost_discount, lambda_: Of V_lambda.
+    entropy_scale: Weight of an entropy bonus; the paper has none.
+    policy_learning_rate, critic_learning_rate, cost_critic_learning_rate: Adam's.
+    policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
+    target_update: How shadow critics follow.
+    planner: Chooses actions by planning instead of the policy, where given.
+    max_skips: Non-finite gradients in a row before the run is stopped.
+  """
+
+  def __init__(
+      self,
+      cost_limit: float | Sequence[float],
+      action_repeat: int,
+      world_model_factory: core.WorldModelFactory = world_model.RecurrentWorldModel,
+      posterior_factory: core.PosteriorFactory = swag.Swag,
+      reward_bound: core.Bound = bounds.UpperBound(),
+      cost_bound: core.Bound = bounds.UpperBound(),
+      solver: core.ConstraintSolver = augmented_lagrangian.AugmentedLagrangian(),
+      budget: core.Budget = budgets.raw_budget,
+      policy_factory: Callable[..., Any] = actor_lib.SquashedGaussianPolicy,
+      critic_factory: Callable[..., Any] = critic_lib.Critic,
+      cost_critic_factory: Callable[..., Any] = critic_lib.Critic,
+      replay_factory: Callable[..., Any] = buffer_lib.EpisodeBuffer,
+      batch_size: int = 32,
+      num_samples: int = 5,
+      num_start_states: int | None = None,
+      horizon: int = 15,
+      discount: float = 0.99,
+      cost_discount: float = 0.995,
+      lambda_: float = 0.95,
+      entropy_scale: float = 0.0,
+      policy_learning_rate: float = 8e-5,
+      critic_learning_rate: float = 8e-5,
+      cost_critic_learning_rate: float = 2e-4,
+      policy_clip: float = 5.0,
+      critic_clip: float = 1.0,
+      cost_critic_clip: float = 50.0,
+      target_update: targets.TargetUpdate = targets.PeriodicTarget(),
+      planner: Any = None,
+      max_skips: int = 50,
+  ):
+    for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size)):
+      if value < 1:
+        raise ValueError(f'LambdaAgent.{name} must be at least 1, got {value}.')
+    self._cost_limit = cost_limit
+    self._action_repeat = action_repeat
+    self._world_model_factory = world_model_factory
+    self._posterior_factory = posterior_factory
+    self._reward_bound, self._cost_bound = reward_bound, cost_bound
+    self._solver, self._budget = solver, budget
+    self._factories = (policy_factory, critic_factory, cost_critic_factory)
+    self._replay_factory = replay_factory
+    self._batch_size = batch_size
+    self._num_samples = num_samples
+    self._num_start_states = num_start_states
+    self._objective_numbers = dict(discount=discount, cost_discount=cost_discount, lambda_=lambda_, horizon=horizon,
+                                   entropy_scale=entropy_scale)
+    self._policy_optimizer = optimizers.make_adam(policy_learning_rate, policy_clip)
+    self._critic_optimizer = optimizers.make_adam(critic_learning_rate, critic_clip)
+    self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
+    self._target_update = target_update
+    self._planner = planner
+    self._max_skips = max_skips
+    self._networks: networks_lib.LambdaNetworks | None = None
+
+  def make_replay(self, environment: core.Environment, seed: int) -> buffer_lib.EpisodeBuffer:
+    header = episodes.Header.of(environment, action_repeat=self._action_repeat)
+    return self._replay_factory(header=header, seed=seed)
+
+  def make_adder(self, replay: buffer_lib.EpisodeBuffer) -> adder_lib.EpisodeAdder:
+    return adder_lib.EpisodeAdder(replay)
+
+  def make_dataset_iterator(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
+    return dataset_lib.ReplayDataset(replay, self._batch_size)
+
+  def make_learner(self, environment: core.Environment, dataset: dataset_lib.ReplayDataset,
+                   seed: int) -> learning.LambdaLearner:
+    num_constraints = len(environment.constraint_names)
+    networks = self._make_networks(environment)
+    limits = np.broadcast_to(np.asarray(self._cost_limit, float), (num_constraints,))
+    objective = losses.Objective(
+        reward_bound=self._reward_bound, cost_bound=self._cost_bound, solver=self._solver,
+        budgets=np.asarray(self._budget(limits, self._objective_numbers['cost_discount'], self._action_repeat),
+                           np.float32), **self._objective_numbers)
+    return learning.LambdaLearner(
+        networks, self._posterior_factory(select=networks.world_model.imagination_params), objective, dataset,
+        networks_lib.example_batch(environment), self._policy_optimizer, self._critic_optimizer,
+        self._cost_critic_optimizer, self._target_update, self._num_samples, self._num_start_states, num_constraints,
+        jax.random.PRNGKey(seed), self._max_skips)
+
+  def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
+                 adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:
+    networks = self._make_networks(environment)
+    if self._planner is None:
+      selection, variables = acting.policy_selection(networks, evaluation), 'policy'
+    else:
+      selection = planning_policy.make_planning_policy(
+          self._planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
+      variables = 'samples'
+    return acting.LambdaActor(networks, selection, variables, variable_source, adder, jax.random.PRNGKey(seed),
+                              evaluation)
+
+  def _make_networks(self, environment: core.Environment) -> networks_lib.LambdaNetworks:
+    # Made once: gin's references would build other objects at each call.
+    if self._networks is None:
+      self._networks = networks_lib.make_networks(environment, self._action_repeat, self._world_model_factory,
+                                                  *self._factories)
+    return self._networks

@@ -1,0 +1,228 @@
+"""What a model predicts of a state besides observations: the reward, the costs and the end of the episode."""
+
+import dataclasses
+import math
+from typing import Protocol, Sequence
+
+import chex
+import gin
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from lambda_kit import types
+from lambda_kit.models import distributions
+from lambda_kit.models import networks
+
+
+class Prediction(Protocol):
+  """A distribution over a target."""
+
+  def log_prob(self, target: types.Array) -> types.Array:
+    """The term of the ELBO [...] for a target: [...], or [..., C] for costs."""
+
+  def expectation(self) -> types.Array:
+    """Of the target, with its shape."""
+
+
+class HeadFactory(Protocol):
+  """Makes a module that maps features [..., F] to a `Prediction` of a scalar, [...]."""
+
+  def __call__(self, name: str) -> hk.Module:
+    ...
+
+
+class CostHeadFactory(Protocol):
+  """Makes a module that maps features [..., F] to a `Prediction` of all costs, [..., C]."""
+
+  def __call__(self, num_constraints: int, action_repeat: int, name: str) -> hk.Module:
+    ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Normal:
+  """With standard deviation 1."""
+  mean: types.Array  # [...]
+
+  def log_prob(self, target: types.Array) -> types.Array:
+    chex.assert_equal_shape([self.mean, target])
+    return distributions.normal_log_prob(target, self.mean)
+
+  def expectation(self) -> types.Array:
+    return self.mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Bernoulli:
+  """Of events that are 0 or 1."""
+  logits: types.Array  # [...]
+
+  def log_prob(self, target: types.Array) -> types.Array:
+    return distributions.bernoulli_log_prob(target, self.logits)
+
+  def expectation(self) -> types.Array:
+    return jax.nn.sigmoid(self.logits)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormalCosts:
+  """Independent Normals with standard deviation 1."""
+  mean: types.Array  # [..., C]
+
+  def log_prob(self, target: types.Array) -> types.Array:
+    """Summed over costs, [...]."""
+    chex.assert_equal_shape([self.mean, target])
+    return distributions.normal_log_prob(target, self.mean).sum(axis=-1)
+
+  def expectation(self) -> types.Array:
+    return self.mean
+
+
+@dataclasses.dataclass(frozen=True)
+class BernoulliCosts:
+  """Whether each cost is above 0, with a likelihood in which unsafe steps weigh more.
+
+  The weighted loss -(w c log p + (1 - c) log(1 - p)) has its minimum at p = w q / (w q + 1 - q), where q is the true
+  probability of c = 1. Solved for q: q = p / (p + w (1 - p)), which is to subtract log w from the logits.
+  """
+  logits: types.Array  # [..., C], of p.
+  unsafe_weight: float  # w.
+  correct_for_weight: bool  # Whether `probability` is q rather than p.
+  action_repeat: int
+
+  def log_prob(self, target: types.Array) -> types.Array:
+    """Weighted, and summed over costs, [...]. `target` [..., C] is the sum over repeated simulator steps."""
+    unsafe = (target > 0).astype(jnp.float32)
+    weight = 1.0 + (self.unsafe_weight - 1.0) * unsafe
+    return (weight * distributions.bernoulli_log_prob(unsafe, self.logits)).sum(axis=-1)
+
+  def probability(self) -> types.Array:
+    """Of an unsafe step, [..., C]."""
+    return jax.nn.sigmoid(self.logits - math.log(self.unsafe_weight) if self.correct_for_weight else self.logits)
+
+  def expectation(self) -> types.Array:
+    """[..., C]. Takes each of the repeated simulator steps to cost 1 if one does, as the authors' code does."""
+    return self.probability() * self.action_repeat
+
+
+@gin.register
+class NormalHead(hk.Module):
+  """Predicts a real number."""
+
+  def __init__(self,
+               hidden_sizes: Sequence[int] = (400, 400),
+               activation: networks.Activation = jax.nn.elu,
+               name: str | None = None):
+    super().__init__(name=name)
+    self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
+
+  def __call__(self, features: types.Array) -> Normal:
+    return Normal(jnp.squeeze(self._mlp(features), axis=-1))
+
+
+@gin.register
+class BernoulliHead(hk.Module):
+  """Predicts an event."""
+
+  def __init__(self,
+               hidden_sizes: Sequence[int] = (400, 400),
+               activation: networks.Activation = jax.nn.elu,
+               name: str | None = None):
+    super().__init__(name=name)
+    self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
+
+  def __call__(self, features: types.Array) -> Bernoulli:
+    return Bernoulli(jnp.squeeze(self._mlp(features), axis=-1))
+
+
+@gin.register
+class BernoulliCost(hk.Module):
+  """Predicts whether steps are unsafe, for simulators whose steps cost 0 or 1. One network with C outputs."""
+
+  def __init__(self,
+               num_constraints: int,
+               action_repeat: int,
+               hidden_sizes: Sequence[int] = (400, 400),
+               activation: networks.Activation = jax.nn.elu,
+               unsafe_weight: float = 100.0,
+               correct_for_weight: bool = False,
+               name: str | None = None):
+    """Makes the network.
+
+    Args:
+      num_constraints: C.
+      action_repeat: simulator steps of an agent step.
+      hidden_sizes: of the network.
+      activation: of the network.
+      unsafe_weight: of steps with a cost, in the loss. Safe ones have 1.
+      correct_for_weight: whether expected costs are corrected for what this weight does to the probability. Without
+        (as in the paper's experiments) they are too large: at a weight of 100, a true probability of 0.01 reads 0.5.
+      name: of the module.
+    """
+    super().__init__(name=name)
+    if unsafe_weight <= 0.0:
+      raise ValueError(f'BernoulliCost.unsafe_weight must be positive, got {unsafe_weight}.')
+    self._mlp = networks.Mlp(num_constraints, hidden_sizes, activation, name='mlp')
+    self._unsafe_weight = unsafe_weight
+    self._correct_for_weight = correct_for_weight
+    self._action_repeat = action_repeat
+
+  def __call__(self, features: types.Array) -> BernoulliCosts:
+    return BernoulliCosts(self._mlp(features), self._unsafe_weight, self._correct_for_weight, self._action_repeat)
+
+
+@gin.register
+class NormalCost(hk.Module):
+  """Predicts costs that are real numbers. One network with C outputs."""
+
+  def __init__(self,
+               num_constraints: int,
+               action_repeat: int,
+               hidden_sizes: Sequence[int] = (400, 400),
+               activation: networks.Activation = jax.nn.elu,
+               name: str | None = None):
+    super().__init__(name=name)
+    del action_repeat  # Targets are sums over repeated steps already.
+    self._mlp = networks.Mlp(num_constraints, hidden_sizes, activation, name='mlp')
+
+  def __call__(self, features: types.Array) -> NormalCosts:
+    return NormalCosts(self._mlp(features))
+
+
+class Heads:
+  """The three heads of a model. Not a module: the names of the heads' parameters begin with those in `NAMES`."""
+
+  NAMES = ('reward', 'cost', 'terminal')
+
+  def __init__(self, num_constraints: int, action_repeat: int, reward_factory: HeadFactory,
+               cost_factory: CostHeadFactory, terminal_factory: HeadFactory):
+    self._reward = reward_factory(name='reward')
+    self._cost = cost_factory(num_constraints=num_constraints, action_repeat=action_repeat, name='cost')
+    self._terminal = terminal_factory(name='terminal')
+
+  def predict(self, features: types.Array) -> types.Predictions:
+    """Expectations, [...] and [..., C], of features [..., F]."""
+    return types.Predictions(
+        reward=self._reward(features).expectation(),
+        cost=self._cost(features).expectation(),
+        continuation=1.0 - self._terminal(features).expectation())
+
+  def evaluate(self, features: types.Array, batch: types.Trajectory) -> tuple[dict[str, types.Array], types.Predictions]:
+    """The heads' log likelihoods of `batch`, each [B, L], and what they expect of it, from features [B, L, F]."""
+    chex.assert_equal_shape_prefix([features, batch.reward, batch.cost, batch.terminal], 2)
+    reward, cost, terminal = self._reward(features), self._cost(features), self._terminal(features)
+    log_probs = {
+        'reward': reward.log_prob(batch.reward),
+        'cost': cost.log_prob(batch.cost),
+        'terminal': terminal.log_prob(batch.terminal),
+    }
+    return log_probs, types.Predictions(reward.expectation(), cost.expectation(), 1.0 - terminal.expectation())
+
+
+def metrics(predictions: types.Predictions, batch: types.Trajectory) -> dict[str, types.Array]:
+  """How predictions compare with the data, all []. Equal `cost_mean` and `cost_expected` speak for calibration."""
+  return {
+      'reward_mse': jnp.mean((predictions.reward - batch.reward)**2),
+      'cost_mean': jnp.mean(batch.cost),
+      'cost_expected': jnp.mean(predictions.cost),
+  }

@@ -1,0 +1,44 @@
+"""Networks that more than one part of a model uses."""
+
+from typing import Callable, Sequence
+
+import gin
+import haiku as hk
+import jax
+
+from lambda_kit import types
+
+Activation = Callable[[types.Array], types.Array]
+
+# For gin files: `Mlp.activation = @jax.nn.relu`.
+for _activation in (jax.nn.elu, jax.nn.relu, jax.nn.silu, jax.nn.tanh):
+  gin.external_configurable(_activation, module='jax.nn')
+
+
+@gin.register
+class Mlp(hk.Module):
+  """A multilayer perceptron on the last axis."""
+
+  def __init__(self,
+               output_size: int | None = None,
+               hidden_sizes: Sequence[int] = (400, 400),
+               activation: Activation = jax.nn.elu,
+               name: str | None = None):
+    """Makes the layers.
+
+    Args:
+      output_size: of the last layer, which is linear. None: the last hidden layer is the output.
+      hidden_sizes: of the layers that are followed by `activation`.
+      activation: as it says.
+      name: of the module.
+    """
+    super().__init__(name=name)
+    self._hidden = [hk.Linear(size, name=f'hidden_{i}') for i, size in enumerate(hidden_sizes)]
+    self._output = None if output_size is None else hk.Linear(output_size, name='output')
+    self._activation = activation
+
+  def __call__(self, inputs: types.Array) -> types.Array:
+    """Maps [..., D] to [..., output_size]."""
+    for layer in self._hidden:
+      inputs = self._activation(layer(inputs))
+    return inputs if self._output is None else self._output(inputs)

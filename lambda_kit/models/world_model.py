@@ -1,0 +1,209 @@
+"""The paper's world model: a recurrent state space model with heads for rewards, costs and terminals."""
+
+from typing import Any, Mapping, NamedTuple
+
+import chex
+import gin
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.models import decoders
+from lambda_kit.models import distributions
+from lambda_kit.models import encoders
+from lambda_kit.models import heads as heads_lib
+from lambda_kit.models import rssm
+
+# Names of parameters begin with those of modules: 'encoder', 'inference' and 'decoder' on top of these, which are all
+# that imagination needs.
+IMAGINATION_MODULES = ('dynamics',) + heads_lib.Heads.NAMES
+
+
+class Observed(NamedTuple):
+  """What the model makes of a batch."""
+  inferred: rssm.Inferred  # [B, L, ...]
+  log_probs: dict[str, types.Array]  # By what is predicted, [B, L].
+  reconstruction: dict[str, types.Array]  # Means of observations, [B, L, ...].
+  predictions: types.Predictions  # [B, L, ...]
+
+
+class _Functions(NamedTuple):
+  """Functions of the model's parameters."""
+  observe: Any
+  filter: Any
+  imagine_step: Any
+  predict: Any
+  decode: Any
+
+
+@gin.register
+class RecurrentWorldModel(core.WorldModel):
+  """A recurrent state space model, trained on the evidence lower bound (ELBO) of sequences from replay.
+
+  States are `rssm.State`s. The state before the first observation is 0, in episodes and in sampled sequences alike.
+  """
+
+  def __init__(self,
+               observation_spec: Mapping[str, Any],
+               action_spec: Any,
+               num_constraints: int,
+               action_repeat: int,
+               encoder_factory: encoders.EncoderFactory = encoders.ObservationEncoder,
+               decoder_factory: decoders.DecoderFactory = decoders.ObservationDecoder,
+               reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
+               cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
+               terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
+               stochastic_size: int = 30,
+               deterministic_size: int = 200,
+               hidden_size: int = 200,
+               min_stddev: float = 0.1,
+               kl_balance: float = 0.8,
+               free_nats: float = 3.0,
+               kl_scale: float = 1.0,
+               reward_scale: float = 1.0):
+    """Makes the functions of the model.
+
+    Args:
+      observation_spec: of 'image', 'vector' or both.
+      action_spec: of actions [A].
+      num_constraints: C.
+      action_repeat: simulator steps of an agent step.
+      encoder_factory: makes the network from observations to embeddings.
+      decoder_factory: makes the network from features to observations.
+      reward_factory: makes the head for rewards.
+      cost_factory: makes the head for costs.
+      terminal_factory: makes the head for terminals.
+      stochastic_size: S, of z_t.
+      deterministic_size: D, of d_t.
+      hidden_size: of the layers between.
+      min_stddev: the least standard deviation of z_t.
+      kl_balance: the part of the KL's gradient that trains the prior; the rest trains the posterior.
+      free_nats: KL below which it is not reduced any further.
+      kl_scale: weight of the KL.
+      reward_scale: weight of the rewards' log likelihood.
+    """
+    if not 0.0 <= kl_balance <= 1.0:
+      raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
+    encoders.check_names(observation_spec)
+    self._action_size = action_spec.shape[0]
+    self._num_constraints = num_constraints
+    self._stochastic_size = stochastic_size
+    self._deterministic_size = deterministic_size
+    self._kl_balance = kl_balance
+    self._free_nats = free_nats
+    self._kl_scale = kl_scale
+    self._reward_scale = reward_scale
+
+    def functions():
+      encoder = encoder_factory(name='encoder')
+      inference = rssm.Inference(stochastic_size, hidden_size, min_stddev, name='inference')
+      dynamics = rssm.Dynamics(stochastic_size, deterministic_size, hidden_size, min_stddev, name='dynamics')
+      decoder = decoder_factory(spec=observation_spec, name='decoder')
+      heads = heads_lib.Heads(num_constraints, action_repeat, reward_factory, cost_factory, terminal_factory)
+
+      def observe(batch, noise):
+        initial = self.initial_state(batch.action.shape[0])
+        inferred = rssm.infer_sequences(
+            dynamics, inference, initial, batch.action, encoder(batch.observation), noise)
+        features = self.features(inferred.states)
+        reconstruction = decoder(features)
+        log_probs, predictions = heads.evaluate(features, batch)
+        log_probs |= decoders.log_probs(reconstruction, batch.observation)
+        return Observed(inferred, log_probs, reconstruction, predictions)
+
+      def filter_(state, action, observation, noise):
+        projected_embedding = inference.project_embedding(encoder(observation))
+        projected_action = dynamics.project_action(action)
+        return rssm.infer_step(dynamics, inference, state, projected_action, projected_embedding, noise)[0]
+
+      return observe, _Functions(observe, filter_, dynamics.step, heads.predict, decoder)
+
+    transformed = hk.without_apply_rng(hk.multi_transform(functions))
+    self._init = jax.jit(transformed.init)  # Draws parameters, and leaves out the forward pass.
+    self._functions = transformed.apply
+
+  def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
+    one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
+    return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)))
+
+  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key) -> tuple[types.Array, types.ModelOutput]:
+    """The negative ELBO of a batch, [], with the KL balanced. Terms are means over B and L, sums over all else."""
+    batch_size, length = batch.reward.shape
+    chex.assert_shape(batch.action, (batch_size, length, self._action_size))
+    chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
+    noise = sequence_noise(key, batch_size, length, self._stochastic_size)
+    observed = self._functions.observe(params, batch, noise)
+    inferred = observed.inferred
+    kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, self._kl_balance, self._free_nats)
+    log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
+    weights = {'reward': self._reward_scale}
+    loss = self._kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
+    errors = decoders.mean_squared_errors(observed.reconstruction, batch.observation)
+    metrics = {
+        'loss': loss,
+        'kl': kl,
+        'prior_entropy': inferred.prior.entropy().mean(),
+        'posterior_entropy': inferred.posterior.entropy().mean(),
+        **{f'{name}_log_prob': value for name, value in log_probs.items()},
+        **{f'{name}_mse': value for name, value in errors.items()},
+        **heads_lib.metrics(observed.predictions, batch),
+    }
+    return loss, types.ModelOutput(inferred.states, metrics)
+
+  def initial_state(self, batch_size: int) -> rssm.State:
+    return rssm.State(
+        jnp.zeros((batch_size, self._stochastic_size)), jnp.zeros((batch_size, self._deterministic_size)))
+
+  def filter(self, params: core.Params, state: rssm.State, action: types.Array, observation: types.Observation,
+             key: core.Key) -> rssm.State:
+    noise = jax.random.normal(key, state.stochastic.shape)
+    return self._functions.filter(params, state, action, observation, noise)
+
+  def imagine_step(self, params: core.Params, state: rssm.State, action: types.Array, key: core.Key) -> rssm.State:
+    noise = jax.random.normal(key, state.stochastic.shape)
+    return self._functions.imagine_step(params, state, action, noise)
+
+  def features(self, state: rssm.State) -> types.Array:
+    return jnp.concatenate([state.stochastic, state.deterministic], axis=-1)
+
+  def predict(self, params: core.Params, features: types.Array) -> types.Predictions:
+    return self._functions.predict(params, features)
+
+  def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
+    """Means of observations for features [..., F]: images [..., height, width, 3] in [-0.5, 0.5], vectors [..., D]."""
+    return self._functions.decode(params, features)
+
+  def imagination_params(self, params: core.Params) -> core.Params:
+    return hk.data_structures.filter(lambda module, *_: module.split('/')[0] in IMAGINATION_MODULES, params)
+
+
+def balanced_kl(posterior: distributions.Gaussian, prior: distributions.Gaussian, balance: float,
+                free_nats: float) -> tuple[types.Array, types.Array]:
+  """The KL term of the ELBO with KL balancing (Hafner et al., 2021, algorithm 2).
+
+    balance * max(E KL(sg(q) || p), free_nats) + (1 - balance) * max(E KL(q || sg(p)), free_nats)
+
+  Free nats apply to the mean E over all elements, as in DreamerV2: as long as it is below, nothing has a gradient.
+
+  Args:
+    posterior: q, [..., S].
+    prior: p, [..., S].
+    balance: weight of the part that trains the prior.
+    free_nats: what the posterior may tell about the observation at no cost.
+
+  Returns:
+    The term [], whose value doesn't depend on `balance`, and the mean KL [].
+  """
+  stop = jax.lax.stop_gradient
+  train_prior = distributions.kl_divergence(stop(posterior), prior).mean()
+  train_posterior = distributions.kl_divergence(posterior, stop(prior)).mean()
+  loss = balance * jnp.maximum(train_prior, free_nats) + (1.0 - balance) * jnp.maximum(train_posterior, free_nats)
+  return loss, train_prior
+
+
+def sequence_noise(key: core.Key, batch_size: int, length: int, size: int) -> types.Array:
+  """Standard normal noise [B, L, S]. Step t has that of `filter` with key t of `jax.random.split(key, L)`."""
+  draw = lambda step_key: jax.random.normal(step_key, (batch_size, size))
+  return jax.vmap(draw, out_axes=1)(jax.random.split(key, length))

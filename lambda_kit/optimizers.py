@@ -1,0 +1,47 @@
+"""Adam as the paper uses it (appendix, table 3): clipped by global norm, and deaf to gradients that are not finite."""
+
+from typing import Any
+
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lambda_kit import types
+
+# `optax.apply_if_finite` lets a bad gradient through after so many in a row. Its counter saturates here: never.
+_NEVER = np.iinfo(np.int32).max
+
+
+@gin.register
+def make_adam(learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
+              ) -> optax.GradientTransformation:
+  """Adam on gradients of at most `clip_norm` in global norm. A gradient with a NaN or an infinity changes nothing.
+
+  Such a gradient is counted (see `skipped_updates`), and neither the moments nor the count that a schedule is called
+  with move. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`.
+  """
+  if not clip_norm > 0:
+    raise ValueError(f'clip_norm={clip_norm} must be positive.')
+  clipped = optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(learning_rate, eps=eps))
+  return optax.apply_if_finite(clipped, _NEVER)
+
+
+def skipped_updates(opt_state: Any) -> types.Array:
+  """Updates that were skipped so far, [] int32: the sum over all guarded optimisers in a pytree of states."""
+  return sum(guard.total_notfinite for guard in _guards(opt_state))
+
+
+def consecutive_skips(opt_state: Any) -> types.Array:
+  """Updates that were skipped since the last one that was not, [] int32: the largest of a pytree of states."""
+  counts = [guard.notfinite_count for guard in _guards(opt_state)]
+  return jnp.max(jnp.stack(counts))
+
+
+def _guards(opt_state: Any) -> list[optax.ApplyIfFiniteState]:
+  is_guard = lambda node: isinstance(node, optax.ApplyIfFiniteState)
+  guards = [node for node in jax.tree.leaves(opt_state, is_leaf=is_guard) if is_guard(node)]
+  if not guards:
+    raise ValueError('No optimiser in this state counts skipped updates: make it with `make_adam`.')
+  return guards

@@ -1,0 +1,238 @@
+"""Model predictive control with posterior samples of a world model: CEM-MPC, the ablation of section 5.2.
+
+Plans are judged by imagining them under each of N models, theta_n ~ p(theta | D). From a start state s_0, a plan
+a_0, ..., a_{H-1} leads model n to s_1, ..., s_H, of which it predicts rewards r_{t,n}, costs c^i_{t,n} and the
+probability u_{t,n} that the episode goes on after s_t. With w_{t,n} = prod_{0<k<t} u_{k,n}, the probability of getting
+as far as step t,
+
+  return        R   = mean_n  sum_{t=1..H} discount^(t-1)      w_{t,n} r_{t,n}
+  cost i        K^i = max_n   sum_{t=1..H} cost_discount^(t-1) w_{t,n} c^i_{t,n} / H
+  feasible            K^i <= step budget of d^i, the limit of an episode's cost return, for each i.
+
+The mean and the maximum are bindings. On top of the legend in `lambda_kit/types.py`: P plans are judged at once.
+"""
+
+from typing import Callable, NamedTuple, Sequence
+
+import chex
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.planners import cem
+
+# Converts limits of episodes' cost returns, [C], into limits of a plan's discounted cost per agent step, [C].
+# Called with limits, cost_discount, horizon and action_repeat.
+StepBudget = Callable[[Sequence[float], float, int, int], np.ndarray]
+
+
+@gin.register
+def raw_step_budget(limits: Sequence[float], cost_discount: float, horizon: int, action_repeat: int,
+                    episode_length: int = 1000) -> np.ndarray:
+  """The paper's: d / T, whatever the discount and the action repeat.
+
+  The cost of an agent step is summed over the simulator steps of its action, so that under an action repeat of 2 this
+  admits only about half of the limit.
+
+  Args:
+    limits: d, limits of the cost return of an episode, [C].
+    cost_discount: Not used.
+    horizon: Not used.
+    action_repeat: Not used.
+    episode_length: T, simulator steps of an episode.
+
+  Returns:
+    Limits of the discounted cost per agent step, [C].
+  """
+  del cost_discount, horizon, action_repeat
+  return np.asarray(limits, np.float32) / episode_length
+
+
+@gin.register
+def episodic_step_budget(limits: Sequence[float], cost_discount: float, horizon: int, action_repeat: int,
+                         episode_length: int = 1000) -> np.ndarray:
+  """Exact for plans that spend evenly: what a plan costs if d is spread over all T / action_repeat agent steps.
+
+  An agent step may cost d action_repeat / T; its discounted sum over the plan, divided by H, is that times
+  (1 - g^H) / ((1 - g) H), with g the discount.
+
+  Args:
+    limits: d, limits of the cost return of an episode, [C].
+    cost_discount: g, the discount of the planner's costs.
+    horizon: H, agent steps of a plan.
+    action_repeat: Simulator steps of an agent step.
+    episode_length: T, simulator steps of an episode.
+
+  Returns:
+    Limits of the discounted cost per agent step, [C].
+  """
+  per_agent_step = np.asarray(limits, np.float32) * action_repeat / episode_length
+  return (per_agent_step * np.mean(cost_discount**np.arange(horizon))).astype(np.float32)
+
+
+def posterior_mean(estimates: types.Array) -> types.Array:
+  """A `core.Bound`: equal weights. [N] -> [N]."""
+  return jnp.full_like(estimates, 1.0 / estimates.shape[0])
+
+
+def largest_sample(estimates: types.Array) -> types.Array:
+  """A `core.Bound`: all weight on the largest estimate. [N] -> [N]."""
+  return jax.nn.one_hot(jnp.argmax(estimates), estimates.shape[0], dtype=estimates.dtype)
+
+
+class PlanEstimates(NamedTuple):
+  """What each posterior sample expects of each plan."""
+  returns: types.Array  # [N, P], discounted sums of rewards.
+  costs: types.Array  # [N, P, C], discounted sums of costs divided by H.
+
+
+def imagine_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
+                  key: core.Key) -> types.Predictions:
+  """Follows plans from one start state under one set of parameters.
+
+  Args:
+    world_model: The functions that imagine and predict.
+    params: One set of imagination parameters.
+    state: The start state, [...] without a batch axis.
+    plans: Action sequences, [P, H, A].
+    key: For the noise of the transitions. Each plan has its own.
+
+  Returns:
+    Predictions for s_1, ..., s_H: rewards and continuations [H, P], costs [H, P, C].
+  """
+  chex.assert_rank(plans, 3)
+  num_plans, horizon, _ = plans.shape
+  states = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (num_plans, *x.shape)), state)
+
+  def step(states, inputs):
+    actions, key = inputs
+    states = world_model.imagine_step(params, states, actions, key)
+    return states, world_model.features(states)
+
+  _, features = jax.lax.scan(step, states, (jnp.swapaxes(plans, 0, 1), jax.random.split(key, horizon)))
+  return world_model.predict(params, features)
+
+
+def evaluate_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
+                   key: core.Key, discount: float, cost_discount: float) -> PlanEstimates:
+  """Estimates the return and the costs of plans under each posterior sample; see the head of this file.
+
+  Args:
+    world_model: The functions that imagine and predict.
+    params: N sets of imagination parameters, stacked: leaves [N, ...].
+    state: The start state, [...] without a batch axis.
+    plans: Action sequences, [P, H, A].
+    key: For the noise of the transitions.
+    discount: The discount of rewards.
+    cost_discount: The discount of costs.
+
+  Returns:
+    Estimates for N samples and P plans.
+  """
+  num_samples = jax.tree.leaves(params)[0].shape[0]
+  chex.assert_tree_shape_prefix(params, (num_samples,))
+  horizon = plans.shape[1]
+
+  def evaluate_sample(params: core.Params, key: core.Key) -> PlanEstimates:
+    predictions = imagine_plans(world_model, params, state, plans, key)
+    chex.assert_rank([predictions.reward, predictions.cost, predictions.continuation], [2, 3, 2])
+    alive = jnp.cumprod(predictions.continuation[:-1], axis=0)  # [H - 1, P]: w_2, ..., w_H; w_1 is 1.
+    alive = jnp.concatenate([jnp.ones_like(predictions.continuation[:1]), alive])
+    steps = jnp.arange(horizon)[:, None]
+    returns = (discount**steps * alive * predictions.reward).sum(axis=0)
+    costs = ((cost_discount**steps * alive)[..., None] * predictions.cost).sum(axis=0) / horizon
+    return PlanEstimates(returns, costs)
+
+  return jax.vmap(evaluate_sample)(params, jax.random.split(key, num_samples))
+
+
+def bound_estimates(estimates: types.Array, bound: core.Bound) -> types.Array:
+  """Applies a bound over posterior samples to each entry: [N, ...] -> [...]."""
+  flat = estimates.reshape(estimates.shape[0], -1)
+  weights = jax.vmap(bound, in_axes=1, out_axes=1)(flat)
+  return (weights * flat).sum(axis=0).reshape(estimates.shape[1:])
+
+
+def shift_plan(plan: types.Array) -> types.Array:
+  """The rest of a plan [H, A] after its first action is taken; its new last action is 0, like those of a first plan."""
+  return jnp.concatenate([plan[1:], jnp.zeros_like(plan[:1])])
+
+
+@gin.register
+class CemPlanner:
+  """CEM-MPC: the constrained cross entropy method on plans that posterior samples imagine.
+
+  Population, elites, iterations, horizon and initial deviation are those of the authors' experiment.
+
+  Args:
+    limits: d^i, limits of the cost return of an episode, [C].
+    action_repeat: Simulator steps of an agent step, for the step budget.
+    horizon: H, agent steps of a plan.
+    iterations: Iterations of the search; its other settings are explained at `cem.constrained_cem`.
+    population: P, plans of each iteration.
+    elites: Plans to which the distribution is fitted.
+    minimum_elites: Feasible plans that are enough to fit the distribution to them alone.
+    initial_std: Standard deviation of the first plans.
+    min_std: What the standard deviation is kept above.
+    smoothing: Share of the old distribution in the new one.
+    discount: Discount of rewards.
+    cost_discount: Discount of costs.
+    reward_bound: Weighs the N estimates of a plan's return.
+    cost_bound: Weighs the N estimates of each of a plan's costs.
+    step_budget: `@raw_step_budget` or `@episodic_step_budget`.
+  """
+
+  def __init__(
+      self,
+      limits: Sequence[float] = (25.0,),
+      action_repeat: int = 1,
+      horizon: int = 8,
+      iterations: int = 10,
+      population: int = 150,
+      elites: int = 15,
+      minimum_elites: int = 5,
+      initial_std: float = 1.0,
+      min_std: float = 0.05,
+      smoothing: float = 0.0,
+      discount: float = 0.99,
+      cost_discount: float = 0.995,
+      reward_bound: core.Bound = posterior_mean,
+      cost_bound: core.Bound = largest_sample,
+      step_budget: StepBudget = raw_step_budget,
+  ):
+    self.horizon = horizon
+    self.budgets = step_budget(limits, cost_discount, horizon, action_repeat)  # [C]
+    self._discount, self._cost_discount = discount, cost_discount
+    self._reward_bound, self._cost_bound = reward_bound, cost_bound
+    self._search = dict(iterations=iterations, population=population, elites=elites, minimum_elites=minimum_elites,
+                        initial_std=initial_std, min_std=min_std, smoothing=smoothing)
+
+  def initial_plan(self, num_actions: int) -> types.Array:
+    """What to pass as the previous plan at the first step of an episode, [H, A]."""
+    return jnp.zeros((self.horizon, num_actions), jnp.float32)
+
+  def plan(self, key: core.Key, params: core.Params, world_model: core.WorldModel, state: types.Nest,
+           previous_plan: types.Array) -> cem.CemResult:
+    """Plans from one state. Pure: jit it with `world_model` closed over, vmap it over keys, states and plans.
+
+    Args:
+      key: For the candidates and the noise of the transitions.
+      params: N posterior samples of the imagination parameters, stacked: leaves [N, ...].
+      world_model: The functions that imagine and predict.
+      state: What the agent believes, [...] without a batch axis.
+      previous_plan: Where the search begins, [H, A]: `shift_plan` of the plan before, or `initial_plan`.
+
+    Returns:
+      The best plan found, with R as its value and K^i as its costs, and what is left of the search.
+    """
+    chex.assert_shape(previous_plan, (self.horizon, None))
+
+    def evaluate(plans: types.Array, key: core.Key) -> tuple[types.Array, types.Array]:
+      estimates = evaluate_plans(world_model, params, state, plans, key, self._discount, self._cost_discount)
+      return (bound_estimates(estimates.returns, self._reward_bound),
+              bound_estimates(estimates.costs, self._cost_bound))
+
+    return cem.constrained_cem(key, evaluate, previous_plan, jnp.asarray(self.budgets), **self._search)

@@ -1,0 +1,26 @@
+"""Haiku networks as pairs of pure functions."""
+
+from typing import Any, Callable, NamedTuple
+
+import haiku as hk
+import jax.numpy as jnp
+
+from lambda_kit import core
+from lambda_kit import types
+
+
+class FeedForwardNetwork(NamedTuple):
+  """A function of features, and how to draw its parameters."""
+  init: Callable[[core.Key, int], core.Params]  # Key and feature size F to parameters.
+  apply: Callable[[core.Params, types.Array], Any]  # Parameters and features [..., F] to the output.
+
+
+def transform(module_factory: Callable[[], hk.Module]) -> FeedForwardNetwork:
+  """Makes a network of a Haiku module, which is built anew inside of each transformed call."""
+
+  def forward(features: types.Array) -> Any:
+    return module_factory()(features)
+
+  network = hk.without_apply_rng(hk.transform(forward))
+  return FeedForwardNetwork(init=lambda key, feature_size: network.init(key, jnp.zeros([feature_size])),
+                            apply=network.apply)

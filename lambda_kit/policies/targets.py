@@ -1,0 +1,46 @@
+"""Shadow instances of critics, from which their targets bootstrap (appendix, Value functions)."""
+
+from typing import Protocol
+
+import chex
+import gin
+import jax.numpy as jnp
+import optax
+
+from lambda_kit import core
+from lambda_kit import types
+
+
+class TargetUpdate(Protocol):
+
+  def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
+    """Returns the new target. `step` [] counts the updates of `online`, the one just taken included: it starts at 1."""
+
+
+@gin.register
+class PeriodicTarget:
+  """Copies the critic at every `period`-th update, U in the paper, and stays as it is in between."""
+
+  def __init__(self, period: int = 100):
+    if period < 1:
+      raise ValueError(f'PeriodicTarget: period={period} must be at least 1.')
+    self._period = period
+
+  def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
+    chex.assert_trees_all_equal_shapes_and_dtypes(online, target)
+    return optax.periodic_update(online, target, jnp.asarray(step), self._period)
+
+
+@gin.register
+class SlowTarget:
+  """Follows the critic by exponential averaging: target <- rate online + (1 - rate) target at every update."""
+
+  def __init__(self, rate: float = 0.01):
+    if not 0.0 < rate <= 1.0:
+      raise ValueError(f'SlowTarget: rate={rate} must be positive and at most 1.')
+    self._rate = rate
+
+  def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
+    del step
+    chex.assert_trees_all_equal_shapes_and_dtypes(online, target)
+    return optax.incremental_update(online, target, self._rate)

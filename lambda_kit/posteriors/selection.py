@@ -1,0 +1,40 @@
+"""Which leaves of a parameter tree a posterior samples."""
+
+from typing import Callable, Sequence
+
+import jax
+import optax
+
+from lambda_kit import core
+
+
+def selected_positions(params: core.Params, select: Callable[[core.Params], core.Params]) -> list[int]:
+  """For each leaf of `select(params)`, its position among the leaves of `params`.
+
+  Found by running `select` on placeholders with the leaves' shapes, so that it may look at names, shapes and types.
+  """
+  leaves, structure = jax.tree.flatten(params)
+  placeholders = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+  positions = {id(placeholder): position for position, placeholder in enumerate(placeholders)}
+  selected = jax.tree.leaves(select(structure.unflatten(placeholders)))
+  if not selected or any(id(leaf) not in positions for leaf in selected):
+    raise ValueError(f'`select` has to pick leaves of the parameters as they are, and at least one; got {selected}.')
+  return [positions[id(leaf)] for leaf in selected]
+
+
+def merge(params: core.Params, selected: core.Params, positions: Sequence[int]) -> core.Params:
+  """Returns `params` with the leaves at `positions` replaced by those of `selected`."""
+  leaves, structure = jax.tree.flatten(params)
+  for position, leaf in zip(positions, jax.tree.leaves(selected), strict=True):
+    leaves[position] = leaf
+  return structure.unflatten(leaves)
+
+
+def module_names(params: core.Params) -> list[str]:
+  """For each leaf, the path to it without its own name: of a Haiku parameter, the name of its module."""
+  paths, _ = zip(*jax.tree_util.tree_flatten_with_path(params)[0])
+  return [jax.tree_util.keystr(path[:-1], simple=True, separator='/') for path in paths]
+
+
+def num_parameters(params: core.Params) -> int:
+  return optax.tree.size(params)

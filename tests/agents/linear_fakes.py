@@ -1,0 +1,57 @@
+"""A world model, a policy and critics whose values and gradients can be written down."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from lambda_kit import core
+from lambda_kit import types
+
+
+class LinearModel(core.WorldModel):
+  """s' = theta s + a, reward s', cost 2 s', never ends. One dimension, no noise."""
+
+  def init(self, key, batch):
+    return {'theta': jnp.ones(())}
+
+  def loss(self, params, batch, key):
+    raise NotImplementedError
+
+  def initial_state(self, batch_size):
+    return jnp.zeros((batch_size, 1))
+
+  def filter(self, params, state, action, observation, key):
+    return observation['vector']
+
+  def imagine_step(self, params, state, action, key):
+    return params['theta'] * state + action
+
+  def features(self, state):
+    return state
+
+  def predict(self, params, features):
+    reward = features[..., 0]
+    return types.Predictions(reward, 2 * features, jnp.ones_like(reward))
+
+  def imagination_params(self, params):
+    return params
+
+
+class FixedAction(NamedTuple):
+  """A distribution that has no spread."""
+  action: types.Array
+
+  def sample(self, key):
+    del key
+    return self.action
+
+  def mode(self):
+    return self.action
+
+  def gaussian_entropy(self):
+    return jnp.zeros(self.action.shape[:-1])
+
+
+def linear_policy(params, features):
+  """a = k s."""
+  return FixedAction(params['k'] * features)

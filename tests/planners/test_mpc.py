@@ -1,0 +1,133 @@
+"""Plans judged by a linear model, for which everything is arithmetic."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lambda_kit.planners import mpc
+from tests.planners import fakes
+
+_MODEL = fakes.LinearModel()
+_NOISY_MODEL = fakes.LinearModel(noisy=True)
+_KEY = jax.random.key(0)
+_FREE = (np.inf,)  # A limit that rejects nothing.
+
+
+def _plan(planner, params, x=0.0, model=_MODEL):
+  plan = jax.jit(lambda key, params, state: planner.plan(key, params, model, state, planner.initial_plan(1)))
+  return plan(_KEY, params, fakes.start_state(x))
+
+
+def _evaluate(params, plans, x=0.0, discount=1.0, cost_discount=1.0, model=_MODEL):
+  evaluate = jax.jit(mpc.evaluate_plans, static_argnums=0)
+  return evaluate(model, params, fakes.start_state(x), jnp.asarray(plans), _KEY, discount, cost_discount)
+
+
+def test_returns_and_costs_by_hand():
+  # Two models from x = 1 towards 0, gains 1 and 2, prices 1 and 3, survival 1/2; discounts 1/2 for rewards, 1/10 for
+  # costs. Plans (-1, 1) and (0, 1):
+  #   model 1: x = 0, 1 and 1, 2; model 2: x = -1, 1 and 1, 3. Rewards are -x^2, the second weighs 1/2 * 1/2.
+  #   returns: 0 - 1/4 and -1 - 4/4;  -1 - 1/4 and -1 - 9/4.
+  #   costs, p a, the second one weighing 1/10 * 1/2, over H = 2: (-1 + 1/20) / 2 and (0 + 1/20) / 2; three times that.
+  params = fakes.stack_params(2, gain=[1, 2], price=[1, 3], survival=0.5)
+  estimates = _evaluate(params, [[[-1.0], [1.0]], [[0.0], [1.0]]], x=1.0, discount=0.5, cost_discount=0.1,
+                        model=fakes.LinearModel(num_constraints=2))
+  np.testing.assert_allclose(estimates.returns, [[-0.25, -2.0], [-1.25, -3.25]], rtol=1e-6)
+  first = np.asarray([[-0.475, 0.025], [-1.425, 0.075]])
+  np.testing.assert_allclose(estimates.costs, np.stack([first, 2 * first], axis=-1), rtol=1e-6)
+
+
+def test_each_sample_and_plan_has_its_own_noise():
+  estimates = _evaluate(fakes.stack_params(3, noise=1.0), np.zeros((4, 2, 1)), model=_NOISY_MODEL)
+  assert len(np.unique(estimates.returns)) == 12
+
+
+def test_bounds_combine_samples_for_each_entry():
+  estimates = jnp.asarray([[1.0, 5.0, 0.0], [3.0, -1.0, 0.0]])  # [N, ...] with N = 2.
+  np.testing.assert_allclose(mpc.bound_estimates(estimates, mpc.posterior_mean), [2, 2, 0])
+  np.testing.assert_allclose(mpc.bound_estimates(estimates, mpc.largest_sample), [3, 5, 0])
+  assert mpc.bound_estimates(jnp.zeros((2, 4, 0)), mpc.largest_sample).shape == (4, 0)
+
+
+def test_finds_the_best_open_loop_plan():
+  # With x_t = x_0 + b sum_{s<t} a_s = x_0 + b (L a)_t, the return is -(x_t - g)' W (x_t - g) - rho a' W a with
+  # W = diag(discount^(t-1)). Its gradient is 0 where (b^2 L' W L + rho W) a = b L' W (g - x_0). Noise with mean 0
+  # doesn't change the solution.
+  horizon, discount, gain, goal, effort, x = 4, 0.9, 0.8, 1.0, 0.5, -0.2
+  lower, weights = np.tril(np.ones((horizon, horizon))), np.diag(discount**np.arange(horizon))
+  expected = np.linalg.solve(gain**2 * lower.T @ weights @ lower + effort * weights,
+                             gain * lower.T @ weights @ np.full(horizon, goal - x))
+  assert abs(expected).max() < 1
+
+  states = x + gain * lower @ expected
+  value = -(np.diag(weights) * ((states - goal)**2 + effort * expected**2)).sum()
+  planner = mpc.CemPlanner(limits=_FREE, horizon=horizon, discount=discount)
+  plan = jax.jit(lambda params: planner.plan(_KEY, params, _NOISY_MODEL, fakes.start_state(x), planner.initial_plan(1)))
+  for noise, tolerance in ((0.0, 0.05), (0.02, 0.2)):
+    result = plan(fakes.stack_params(4, gain=gain, goal=goal, effort=effort, noise=noise))
+    np.testing.assert_allclose(result.actions[:, 0], expected, atol=tolerance)
+    np.testing.assert_allclose(result.value, value, atol=tolerance)
+
+
+def test_the_mean_return_and_the_costliest_sample_count():
+  # Return v sum(a) for values 0, 1, 2; cost p sum(a) / 2 for prices 1, 2, 6; undiscounted. With a limit of 600 in 1,000
+  # steps: 6 sum(a) / 2 <= 0.6, so that sum(a) <= 0.2, with a return of 1 * 0.2.
+  params = fakes.stack_params(3, value=[0, 1, 2], price=[1, 2, 6])
+  settings = dict(limits=(600.0,), horizon=2, discount=1.0, cost_discount=1.0)
+  result = _plan(mpc.CemPlanner(**settings), params)
+  assert result.feasible and result.actions.sum() <= 0.2 + 1e-6
+  np.testing.assert_allclose(result.actions.sum(), 0.2, atol=0.02)
+  np.testing.assert_allclose(result.cost, [0.6], atol=0.06)
+  np.testing.assert_allclose(result.value, 0.2, atol=0.02)
+
+  # Other bounds are a binding away. With the mean price, 3, sum(a) <= 0.4; the largest return is 2 * 0.4.
+  swapped = mpc.CemPlanner(reward_bound=mpc.largest_sample, cost_bound=mpc.posterior_mean, **settings)
+  result = _plan(swapped, params)
+  np.testing.assert_allclose(result.actions.sum(), 0.4, atol=0.02)
+  np.testing.assert_allclose(result.value, 0.8, atol=0.04)
+
+
+def test_a_second_constraint_binds():
+  # The second cost is twice the first: a <= 0.5 by the first limit, 2 a <= 0.6 by the second.
+  planner = mpc.CemPlanner(limits=(500.0, 600.0), horizon=1, iterations=4)
+  result = _plan(planner, fakes.stack_params(2, value=1.0, price=1.0), model=fakes.LinearModel(num_constraints=2))
+  np.testing.assert_allclose(result.actions, [[0.3]], atol=0.02)
+  np.testing.assert_allclose(result.cost, [0.3, 0.6], atol=0.04)
+
+
+def test_raw_step_budget_is_that_of_the_paper():
+  for action_repeat in (1, 2):
+    np.testing.assert_allclose(mpc.raw_step_budget([25.0, 10.0], 0.995, 8, action_repeat), [0.025, 0.01])
+  np.testing.assert_allclose(mpc.CemPlanner().budgets, [0.025])
+
+
+def test_episodic_step_budget_is_what_spending_evenly_costs():
+  # Each simulator step costs 25 / 1,000, each agent step action_repeat times that.
+  horizon = 6
+  for action_repeat, cost_discount in itertools.product((1, 2, 5), (1.0, 0.9)):
+    even = fakes.stack_params(price=25.0 / 1000 * action_repeat)
+    costs = _evaluate(even, np.ones((1, horizon, 1)), cost_discount=cost_discount).costs
+    budget = mpc.episodic_step_budget([25.0], cost_discount, horizon, action_repeat)
+    np.testing.assert_allclose(costs[0, 0], budget, rtol=1e-5)
+
+
+def test_the_previous_plan_is_where_the_search_begins():
+  # Two equal hills, at -0.5 and 0.5: the reward is -(x^2 - 1/4)^2, for a model whose state is its action.
+  class TwoHills(fakes.LinearModel):
+
+    def predict(self, params, features):
+      predictions = super().predict(params, features)
+      return predictions._replace(reward=-jnp.square(jnp.square(features[..., 1]) - 0.25))
+
+  planner = mpc.CemPlanner(limits=_FREE, horizon=1, iterations=3, initial_std=0.1)
+  plan = jax.jit(lambda start: planner.plan(_KEY, fakes.stack_params(), TwoHills(), fakes.start_state(0.0), start))
+  for hill in (-0.5, 0.5):
+    np.testing.assert_allclose(plan(jnp.asarray([[1.2 * hill]])).actions, [[hill]], atol=0.02)
+
+
+def test_a_shifted_plan_drops_its_first_action():
+  plan = jnp.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+  assert mpc.shift_plan(plan).tolist() == [[3, 4], [5, 6], [0, 0]]
+  assert mpc.shift_plan(plan[:1]).tolist() == [[0, 0]]

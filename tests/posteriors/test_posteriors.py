@@ -1,0 +1,157 @@
+"""What all posteriors have in common."""
+
+import functools
+
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lambda_kit import optimizers
+from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import point
+from lambda_kit.posteriors import swag
+from lambda_kit.posteriors import variational
+from tests.posteriors import fakes
+
+_CLASSES = (point.Point, swag.Swag, ensemble.Ensemble, variational.Variational)
+_NUM_MODELS = 3
+
+
+def _make(cls, select=fakes.select, **settings):
+  if cls is swag.Swag:  # A snapshot after each update, so that samples differ after three.
+    settings = dict(burn_in=0, period=1, num_models=_NUM_MODELS) | settings
+  if cls is ensemble.Ensemble:
+    settings = dict(member_modules=('prior', 'reward')) | settings
+  return cls(select, **settings)
+
+
+@functools.cache
+def _jitted(cls):
+  return fakes.Jitted(_make(cls, clip_norm=20.0))
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+@pytest.mark.parametrize('wrap', [lambda f: f, jax.jit])
+def test_state_is_one_tree_of_buffers_that_can_all_be_donated(cls, wrap):
+  posterior = _make(cls)
+  state = wrap(lambda key: posterior.init(key, fakes.init_params))(jax.random.key(0))
+  leaves = jax.tree.leaves(state)
+  assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+  assert len({leaf.unsafe_buffer_pointer() for leaf in leaves}) == len(leaves)
+  touch = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + jnp.ones_like(leaf), state), donate_argnums=0)
+  touch(state)  # Raises if a buffer is donated twice.
+  assert all(leaf.is_deleted() for leaf in leaves)
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_types_and_shapes_stay(cls):
+  posterior = _make(cls)
+  state = jax.eval_shape(lambda key: posterior.init(key, fakes.init_params), jax.random.key(0))
+  new_state, _, _ = jax.eval_shape(lambda state, key: posterior.update(state, fakes.noisy_loss, key), state,
+                                   jax.random.key(0))
+  describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype), leaf.weak_type), tree)
+  assert describe(state) == describe(new_state)  # A scan over updates and a checkpoint depend on it.
+  assert {leaf.dtype for leaf in jax.tree.leaves(state)} <= {jnp.dtype('float32'), jnp.dtype('int32'), jnp.dtype('bool')}
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_samples_are_stacked_and_the_mean_is_complete(cls):
+  posterior = _jitted(cls)
+  state, metrics = posterior.train(_NUM_MODELS)
+  samples = posterior.sample(state, jax.random.key(2), 5)
+  shapes = lambda tree: jax.tree.map(jnp.shape, tree)
+  params = fakes.init_params(jax.random.key(0))
+  assert shapes(samples) == jax.tree.map(lambda leaf: (5, *leaf.shape), fakes.select(params))
+  assert shapes(posterior.mean(state)) == shapes(params)
+  assert {'loss', 'learning_rate', 'gradient_norm', 'skipped_updates', 'posterior_spread'} <= set(metrics)
+  assert all(jnp.shape(value) == () for value in metrics.values())
+
+
+@pytest.mark.parametrize('cls', _CLASSES[1:])
+def test_samples_are_all_different_and_decided_by_the_key(cls):
+  posterior = _jitted(cls)
+  state, metrics = posterior.train(_NUM_MODELS)
+  sample = lambda seed: fakes.to_vectors(posterior.sample(state, jax.random.key(seed), 5))
+  samples = sample(2)
+  for i in range(5):
+    for j in range(i):
+      assert np.all(samples[i] != samples[j])  # In each of the weights.
+  np.testing.assert_array_equal(samples, sample(2))
+  assert not np.array_equal(samples, sample(3))
+  assert metrics['posterior_spread'] > 0
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_a_gradient_that_is_not_finite_leaves_all_but_the_counters_as_it_was(cls):
+  posterior = _jitted(cls)
+  state, _ = posterior.train(_NUM_MODELS)
+  after, _, metrics = posterior.update(state, jax.random.key(3), factor=np.nan)
+  assert metrics['skipped_updates'] == 1 == optimizers.consecutive_skips(after.opt_state)
+  forget = lambda state: state._replace(opt_state=state.opt_state.inner_state)
+  jax.tree.map(np.testing.assert_array_equal, forget(after), forget(state))
+  after, _, metrics = posterior.update(after, jax.random.key(3))
+  assert metrics['skipped_updates'] == 1 and optimizers.consecutive_skips(after.opt_state) == 0
+  assert not np.array_equal(fakes.to_vector(posterior.mean(after)), fakes.to_vector(posterior.mean(state)))
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_clipping_reaches_the_optimiser(cls):
+  posterior = _jitted(cls)
+  state, _, metrics = posterior.update(posterior.init(jax.random.key(0)), jax.random.key(1), factor=1e6)
+  assert metrics['gradient_norm'] > 1e6
+  # Adam's first moment is (1 - 0.9) times the clipped gradient.
+  moment = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(optax.tree.get(state.opt_state, 'mu'))])
+  assert np.linalg.norm(moment) == pytest.approx(0.1 * 20.0, rel=1e-4)
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_haiku_parameters_learn_in_a_scan(cls):
+  network = fakes.haiku_network()
+  posterior = _make(cls, fakes.select_haiku, learning_rate=1e-2)
+
+  @jax.jit
+  def train(key):
+    x = jax.random.normal(key, (64, 3))
+    y = jnp.sum(x, axis=1, keepdims=True)
+
+    def loss(params, key):
+      prediction = network.apply(params, x)
+      return jnp.mean(jnp.square(prediction - y)), prediction
+
+    def step(state, key):
+      state, prediction, metrics = posterior.update(state, loss, key)
+      assert prediction.shape == (64, 1)
+      return state, metrics['loss']
+
+    state = posterior.init(key, lambda key: network.init(key, x))
+    state, losses = jax.lax.scan(step, state, jax.random.split(key, 150))
+    mean = posterior.mean(state)
+    # Samples fit into complete parameters by their names.
+    sample_losses, _ = jax.vmap(lambda sample: loss({**mean, **sample}, key))(posterior.sample(state, key, 3))
+    return losses, loss(mean, key)[0], sample_losses
+
+  losses, mean_loss, sample_losses = train(jax.random.key(1))
+  assert losses[-1] < 0.1 * losses[0] and mean_loss < 0.1 * losses[0]
+  assert np.all(sample_losses < 0.3 * losses[0])
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
+def test_gin_binds_all_but_the_selection(cls):
+  try:
+    gin.parse_config(f'{cls.__name__}.clip_norm = -3.0')
+    with pytest.raises(ValueError, match='clip_norm=-3.0'):
+      gin.get_configurable(cls)(fakes.select)
+    assert isinstance(cls(fakes.select), cls)  # Called from Python, it ignores bindings.
+  finally:
+    gin.clear_config()
+
+
+def test_a_point_estimate_is_its_own_samples():
+  posterior = _jitted(point.Point)
+  state, metrics = posterior.train(2)
+  samples = fakes.to_vectors(posterior.sample(state, jax.random.key(2), 3))
+  np.testing.assert_array_equal(samples, np.tile(fakes.to_vector(state.params), (3, 1)))
+  assert metrics['posterior_spread'] == 0 and metrics['learning_rate'] == pytest.approx(1e-4)
