@@ -18,7 +18,6 @@ from lambda_kit.experiments import schedules
 from lambda_kit.models import gaussian_model
 from lambda_kit.models import world_model
 from lambda_kit.planners import mpc
-from lambda_kit.planners import planning_policy
 from lambda_kit.policies import targets
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import point

@@ -1,7 +1,7 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
-from typing import Any, Callable, Generic, Iterator, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, NamedTuple, Protocol, Sequence, TypeVar
 
 import dm_env
 import numpy as np
@@ -228,6 +228,42 @@ class ConstraintSolver(abc.ABC, Generic[SolverState]):
 # Converts limits of episodes' cost returns, [C], into what a solver compares discounted values with, [C].
 # Called with limits, discount and action_repeat.
 Budget = Callable[[Sequence[float], float, int], np.ndarray]
+
+
+class Planner(abc.ABC):
+  """Finds action sequences by imagining them. Holds settings, not arrays."""
+
+  horizon: int  # H, agent steps of a plan.
+
+  @abc.abstractmethod
+  def initial_plan(self, num_actions: int) -> types.Array:
+    """What to pass as the previous plan at the first step of an episode, [H, A]."""
+
+  @abc.abstractmethod
+  def plan(self, key: Key, params: Params, world_model: WorldModel, state: types.Nest,
+           previous_plan: types.Array) -> Any:
+    """Plans from one state (no batch axis) under N stacked posterior samples. Pure.
+
+    Returns a NamedTuple with `actions` [H, A] in [-1, 1], beside whatever else the planner knows of them.
+    """
+
+
+class PlannerFactory(Protocol):
+
+  def __call__(self, limits: Sequence[float], action_repeat: int) -> Planner:
+    ...
+
+
+class ActionSelection(NamedTuple):
+  """Pure functions that choose actions from beliefs, for an actor that keeps their carry between steps.
+
+  At the first step of an episode the actor calls `carry = init_carry(k)`; at every step, after it has filtered its
+  belief, `actions, carry = step(variables, carry, belief, key)`.
+  """
+  # Maps the number k of parallel environments to a carry, a pytree with leaves [k, ...].
+  init_carry: Callable[[int], types.Nest]
+  # Maps variables, carry [k, ...], belief [k, ...] and a key to actions [k, A] and the next carry.
+  step: Callable[[Params, types.Nest, types.Nest, Key], tuple[types.Array, types.Nest]]
 
 
 class UpdateSchedule(Protocol):

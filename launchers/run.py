@@ -20,11 +20,14 @@ from absl import flags
 from absl import logging
 
 from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.environments import opengl
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import run
+from lambda_kit.replay import buffer
+from lambda_kit.replay import episodes
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -41,7 +44,8 @@ _TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an e
 
 # Errors whose message tells a user what to do.
 _EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
-              wrappers.NonFiniteError, OSError)
+              wrappers.NonFiniteError, episodes.EpisodeFileError, buffer.NotEnoughDataError,
+              learning.TrainingDiverged, OSError)
 
 
 def _default_workdir(gin_files: list[str]) -> pathlib.Path:

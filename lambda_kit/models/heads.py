@@ -207,7 +207,8 @@ class Heads:
         cost=self._cost(features).expectation(),
         continuation=1.0 - self._terminal(features).expectation())
 
-  def evaluate(self, features: types.Array, batch: types.Trajectory) -> tuple[dict[str, types.Array], types.Predictions]:
+  def evaluate(self, features: types.Array,
+               batch: types.Trajectory) -> tuple[dict[str, types.Array], types.Predictions]:
     """The heads' log likelihoods of `batch`, each [B, L], and what they expect of it, from features [B, L, F]."""
     chex.assert_equal_shape_prefix([features, batch.reward, batch.cost, batch.terminal], 2)
     reward, cost, terminal = self._reward(features), self._cost(features), self._terminal(features)

@@ -46,7 +46,7 @@ def update(state: State, observation: types.Observation) -> State:
       return state
     counts.add(len(values))
     share = len(values) / (state.count + len(values))  # n / (N + n)
-    batch_mean = values.mean(axis=0)
+    batch_mean = values[0] + (values - values[:1]).mean(axis=0)  # Small terms: else their sum loses digits.
     difference = batch_mean - state.mean[name]
     mean[name] = state.mean[name] + difference * share
     m2[name] = state.m2[name] + jnp.sum((values - batch_mean[None])**2, axis=0) + difference**2 * state.count * share

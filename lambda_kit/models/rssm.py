@@ -23,8 +23,19 @@ _HALF = hk.initializers.VarianceScaling(0.5, 'fan_in', 'truncated_normal')
 
 
 class State(NamedTuple):
+  """s_t."""
   stochastic: types.Array  # [..., S], z_t.
   deterministic: types.Array  # [..., D], d_t.
+
+
+def initial_state(batch_size: int, stochastic_size: int, deterministic_size: int) -> State:
+  """The state before the first observation, [batch_size, ...]."""
+  return State(jnp.zeros((batch_size, stochastic_size)), jnp.zeros((batch_size, deterministic_size)))
+
+
+def features(state: State) -> types.Array:
+  """What networks see of a state, [..., S + D]."""
+  return jnp.concatenate([state.stochastic, state.deterministic], axis=-1)
 
 
 class Inferred(NamedTuple):

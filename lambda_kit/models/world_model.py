@@ -104,10 +104,10 @@ class RecurrentWorldModel(core.WorldModel):
       heads = heads_lib.Heads(num_constraints, action_repeat, reward_factory, cost_factory, terminal_factory)
 
       def observe(batch, noise):
-        initial = self.initial_state(batch.action.shape[0])
+        initial = rssm.initial_state(batch.action.shape[0], stochastic_size, deterministic_size)
         inferred = rssm.infer_sequences(
             dynamics, inference, initial, batch.action, encoder(batch.observation), noise)
-        features = self.features(inferred.states)
+        features = rssm.features(inferred.states)
         reconstruction = decoder(features)
         log_probs, predictions = heads.evaluate(features, batch)
         log_probs |= decoders.log_probs(reconstruction, batch.observation)
@@ -129,32 +129,18 @@ class RecurrentWorldModel(core.WorldModel):
     return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)))
 
   def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key) -> tuple[types.Array, types.ModelOutput]:
-    """The negative ELBO of a batch, [], with the KL balanced. Terms are means over B and L, sums over all else."""
+    """See `negative_elbo`."""
     batch_size, length = batch.reward.shape
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
     noise = sequence_noise(key, batch_size, length, self._stochastic_size)
     observed = self._functions.observe(params, batch, noise)
-    inferred = observed.inferred
-    kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, self._kl_balance, self._free_nats)
-    log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
-    weights = {'reward': self._reward_scale}
-    loss = self._kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
-    errors = decoders.mean_squared_errors(observed.reconstruction, batch.observation)
-    metrics = {
-        'loss': loss,
-        'kl': kl,
-        'prior_entropy': inferred.prior.entropy().mean(),
-        'posterior_entropy': inferred.posterior.entropy().mean(),
-        **{f'{name}_log_prob': value for name, value in log_probs.items()},
-        **{f'{name}_mse': value for name, value in errors.items()},
-        **heads_lib.metrics(observed.predictions, batch),
-    }
-    return loss, types.ModelOutput(inferred.states, metrics)
+    loss, metrics = negative_elbo(
+        observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale)
+    return loss, types.ModelOutput(observed.inferred.states, metrics)
 
   def initial_state(self, batch_size: int) -> rssm.State:
-    return rssm.State(
-        jnp.zeros((batch_size, self._stochastic_size)), jnp.zeros((batch_size, self._deterministic_size)))
+    return rssm.initial_state(batch_size, self._stochastic_size, self._deterministic_size)
 
   def filter(self, params: core.Params, state: rssm.State, action: types.Array, observation: types.Observation,
              key: core.Key) -> rssm.State:
@@ -166,7 +152,7 @@ class RecurrentWorldModel(core.WorldModel):
     return self._functions.imagine_step(params, state, action, noise)
 
   def features(self, state: rssm.State) -> types.Array:
-    return jnp.concatenate([state.stochastic, state.deterministic], axis=-1)
+    return rssm.features(state)
 
   def predict(self, params: core.Params, features: types.Array) -> types.Predictions:
     return self._functions.predict(params, features)
@@ -177,6 +163,41 @@ class RecurrentWorldModel(core.WorldModel):
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return hk.data_structures.filter(lambda module, *_: module.split('/')[0] in IMAGINATION_MODULES, params)
+
+
+def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float, free_nats: float, kl_scale: float,
+                  reward_scale: float) -> tuple[types.Array, dict[str, types.Array]]:
+  """The loss that the model is trained on, and metrics.
+
+    -E [log p(o_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t) + reward_scale log p(r_t | s_t)] + kl_scale KL
+
+  Args:
+    observed: what the model makes of the batch.
+    batch: the batch.
+    kl_balance: see `balanced_kl`, which is the KL term.
+    free_nats: likewise.
+    kl_scale: weight of the KL.
+    reward_scale: weight of the rewards' log likelihood.
+
+  Returns:
+    The loss [], a mean over B and L, and a sum over all else; and metrics, all [].
+  """
+  inferred = observed.inferred
+  kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, kl_balance, free_nats)
+  log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
+  weights = {'reward': reward_scale}
+  loss = kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
+  errors = decoders.mean_squared_errors(observed.reconstruction, batch.observation)
+  metrics = {
+      'loss': loss,
+      'kl': kl,
+      'prior_entropy': inferred.prior.entropy().mean(),
+      'posterior_entropy': inferred.posterior.entropy().mean(),
+      **{f'{name}_log_prob': value for name, value in log_probs.items()},
+      **{f'{name}_mse': value for name, value in errors.items()},
+      **heads_lib.metrics(observed.predictions, batch),
+  }
+  return loss, metrics
 
 
 def balanced_kl(posterior: distributions.Gaussian, prior: distributions.Gaussian, balance: float,

@@ -22,6 +22,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.bounds import bounds
 from lambda_kit.planners import cem
 
 # Converts limits of episodes' cost returns, [C], into limits of a plan's discounted cost per agent step, [C].
@@ -32,7 +33,7 @@ StepBudget = Callable[[Sequence[float], float, int, int], np.ndarray]
 @gin.register
 def raw_step_budget(limits: Sequence[float], cost_discount: float, horizon: int, action_repeat: int,
                     episode_length: int = 1000) -> np.ndarray:
-  """The paper's: d / T, whatever the discount and the action repeat.
+  """The authors' rule: d / T, whatever the discount and the action repeat.
 
   The cost of an agent step is summed over the simulator steps of its action, so that under an action repeat of 2 this
   admits only about half of the limit.
@@ -71,16 +72,6 @@ def episodic_step_budget(limits: Sequence[float], cost_discount: float, horizon:
   """
   per_agent_step = np.asarray(limits, np.float32) * action_repeat / episode_length
   return (per_agent_step * np.mean(cost_discount**np.arange(horizon))).astype(np.float32)
-
-
-def posterior_mean(estimates: types.Array) -> types.Array:
-  """A `core.Bound`: equal weights. [N] -> [N]."""
-  return jnp.full_like(estimates, 1.0 / estimates.shape[0])
-
-
-def largest_sample(estimates: types.Array) -> types.Array:
-  """A `core.Bound`: all weight on the largest estimate. [N] -> [N]."""
-  return jax.nn.one_hot(jnp.argmax(estimates), estimates.shape[0], dtype=estimates.dtype)
 
 
 class PlanEstimates(NamedTuple):
@@ -162,7 +153,7 @@ def shift_plan(plan: types.Array) -> types.Array:
 
 
 @gin.register
-class CemPlanner:
+class CemPlanner(core.Planner):
   """CEM-MPC: the constrained cross entropy method on plans that posterior samples imagine.
 
   Population, elites, iterations, horizon and initial deviation are those of the authors' experiment.
@@ -199,8 +190,8 @@ class CemPlanner:
       smoothing: float = 0.0,
       discount: float = 0.99,
       cost_discount: float = 0.995,
-      reward_bound: core.Bound = posterior_mean,
-      cost_bound: core.Bound = largest_sample,
+      reward_bound: core.Bound = bounds.MeanBound(),
+      cost_bound: core.Bound = bounds.UpperBound(),
       step_budget: StepBudget = raw_step_budget,
   ):
     self.horizon = horizon

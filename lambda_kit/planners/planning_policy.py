@@ -1,9 +1,6 @@
 """A planner as the action selection of an actor: replan at every step, take the first action, keep the rest."""
 
-from typing import Callable, NamedTuple
-
 import chex
-import gin
 import jax
 import jax.numpy as jnp
 
@@ -12,22 +9,9 @@ from lambda_kit import types
 from lambda_kit.planners import mpc
 
 
-class ActionSelection(NamedTuple):
-  """Pure functions that choose actions from beliefs, for an actor that keeps their carry between steps.
-
-  At the first step of an episode the actor calls `carry = init_carry(k)`; at every step, after it has filtered its
-  belief, `actions, carry = step(variables, carry, belief, key)`.
-  """
-  # Maps the number k of parallel environments to a carry, a pytree with leaves [k, ...].
-  init_carry: Callable[[int], types.Nest]
-  # Maps variables, carry [k, ...], belief [k, ...] and a key to actions [k, A] and the next carry.
-  step: Callable[[core.Params, types.Nest, types.Nest, core.Key], tuple[types.Array, types.Nest]]
-
-
-@gin.register
-def make_planning_policy(planner: mpc.CemPlanner, world_model: core.WorldModel, num_actions: int,
+def make_planning_policy(planner: core.Planner, world_model: core.WorldModel, num_actions: int,
                          evaluation: bool = False, exploration_noise: float = 0.0,
-                         warm_start: bool = True) -> ActionSelection:
+                         warm_start: bool = True) -> core.ActionSelection:
   """Makes the action selection of model predictive control.
 
   Its variables are N posterior samples of the imagination parameters, stacked; its carry is where the next search
@@ -67,4 +51,4 @@ def make_planning_policy(planner: mpc.CemPlanner, world_model: core.WorldModel, 
     keys = jax.random.split(key, carry.shape[0])
     return jax.vmap(select, in_axes=(None, 0, 0, 0))(variables, carry, belief, keys)
 
-  return ActionSelection(init_carry, step)
+  return core.ActionSelection(init_carry, step)

@@ -15,4 +15,3 @@ def test_the_figures_are_there_and_memory_adds_up():
 def test_it_runs():
   assert posterior_speed.swag_updates(num_parameters=100, num_models=3, period=1)(0) == 20
   assert posterior_speed.plain_samples(num_parameters=100, num_models=3, num_samples=2)(0) == 1
-  assert posterior_speed.swag_samples(num_parameters=100, num_models=3, num_samples=2)(0) == 1

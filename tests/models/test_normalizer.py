@@ -15,7 +15,8 @@ SPEC = {'vector': data.VECTOR, 'image': data.IMAGE}
 def _vectors(seed: int, *leading: int) -> np.ndarray:
   """With scales and offsets of their own."""
   rng = np.random.default_rng(seed)
-  return (rng.normal(size=leading + (5,)) * [0.1, 1.0, 10.0, 3.0, 0.5] + [100.0, 0.0, -5.0, 2.0, 0.0]).astype(np.float32)
+  vectors = rng.normal(size=leading + (5,)) * [0.1, 1.0, 10.0, 3.0, 0.5] + [100.0, 0.0, -5.0, 2.0, 0.0]
+  return vectors.astype(np.float32)
 
 
 class NormalizerTest(parameterized.TestCase):

@@ -34,7 +34,7 @@ class EncodersTest(parameterized.TestCase):
 
   def test_the_paper_s_convolutions(self):
     params, embedding = _shapes(lambda x: encoders.ImageEncoder()(x), jnp.zeros((2, 3, 64, 64, 3), jnp.uint8))
-    kernels = [shapes['w'] for shapes in params.values()]
+    kernels = [params[f'image_encoder/~/conv_{i}']['w'] for i in range(4)]
     self.assertEqual(kernels, [(4, 4, 3, 32), (4, 4, 32, 64), (4, 4, 64, 128), (4, 4, 128, 256)])
     self.assertEqual(embedding, (2, 3, 2 * 2 * 256))  # 64, 31, 14, 6, 2 pixels.
 
@@ -57,9 +57,10 @@ class EncodersTest(parameterized.TestCase):
   def test_leading_axes_are_independent(self):
     images = data.random_batch({'image': data.IMAGE}, 2, 3).observation['image']
     transformed = hk.without_apply_rng(hk.transform(lambda x: _SMALL_IMAGE_ENCODER()(x)))
-    params = transformed.init(jax.random.key(0), images)
-    together = transformed.apply(params, images)
-    np.testing.assert_allclose(together[1, 2], transformed.apply(params, images[1, 2]), rtol=1e-4, atol=1e-6)
+    params = jax.jit(transformed.init)(jax.random.key(0), images)
+    both = jax.jit(lambda p, x: (transformed.apply(p, x)[1, 2], transformed.apply(p, x[1, 2])))
+    together, alone = both(params, images)
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
 
   def test_too_small_images(self):
     # 1 pixel needs 4, those need (4 - 1) 2 + 4 = 10, those 22, those 46.
@@ -82,8 +83,9 @@ class DecodersTest(parameterized.TestCase):
 
   def test_the_paper_s_convolutions(self):
     params, mean = _shapes(lambda x: decoders.ImageDecoder(_image_spec(64, 64))(x), jnp.zeros((2, 3, 230)))
-    kernels = [shapes['w'] for shapes in params.values()]
-    self.assertEqual(kernels, [(230, 1024), (5, 5, 128, 1024), (5, 5, 64, 128), (6, 6, 32, 64), (6, 6, 3, 32)])
+    self.assertEqual(params['image_decoder/~/dense']['w'], (230, 1024))
+    kernels = [params[f'image_decoder/~/conv_transpose_{i}']['w'] for i in range(4)]
+    self.assertEqual(kernels, [(5, 5, 128, 1024), (5, 5, 64, 128), (6, 6, 32, 64), (6, 6, 3, 32)])
     self.assertEqual(mean, (2, 3, 64, 64, 3))
 
   @parameterized.parameters(

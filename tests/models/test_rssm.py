@@ -45,7 +45,8 @@ class NaiveRssm:
     x = _elu(self._layer(['dynamics/~/action', 'dynamics/~/stochastic'], action, stochastic))
     w, b = self._params['dynamics/~/gru/~/input']['w'], self._params['dynamics/~/gru/~/input']['b']
     u = self._params['dynamics/~/gru/~/recurrent']['w']
-    gate = lambda i, h: x @ w[:, i * D:(i + 1) * D] + b[i * D:(i + 1) * D] + h * (deterministic @ u[:, i * D:(i + 1) * D])
+    block = lambda array, i: array[..., i * D:(i + 1) * D]
+    gate = lambda i, scale: x @ block(w, i) + block(b, i) + scale * (deterministic @ block(u, i))
     reset, update = _sigmoid(gate(0, 1.0)), _sigmoid(gate(1, 1.0))
     return update * deterministic + (1.0 - update) * np.tanh(gate(2, reset))
 
@@ -66,11 +67,9 @@ class RssmTest(absltest.TestCase):
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)
     self._inputs = (rssm.State(normal(B, S), normal(B, D)), normal(B, L, A), normal(B, L, E), normal(B, L, S))
     transformed = hk.without_apply_rng(hk.multi_transform(_functions))
-    params = transformed.init(jax.random.key(0), *self._inputs)
-    # Biases begin at 0, which would hide mistakes.
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    self._params = structure.unflatten([x + 0.3 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys)])
+    shapes = jax.eval_shape(transformed.init, jax.random.key(0), *self._inputs)
+    # Initial biases would be 0, which hides mistakes.
+    self._params = jax.tree.map(lambda x: 0.5 * normal(*x.shape), shapes)
     self._sequences, self._step = transformed.apply
 
   def test_inference_equals_a_naive_loop(self):
@@ -83,10 +82,11 @@ class RssmTest(absltest.TestCase):
         deterministic = naive.advance(stochastic, deterministic, actions[b, t])
         mean, stddev = naive.posterior(deterministic, embeddings[b, t])
         stochastic = mean + stddev * noise[b, t]
+        prior_mean, prior_stddev = naive.prior(deterministic)
         for actual, desired in (
             (inferred.states.deterministic, deterministic), (inferred.states.stochastic, stochastic),
             (inferred.posterior.mean, mean), (inferred.posterior.stddev, stddev),
-            (inferred.prior.mean, naive.prior(deterministic)[0]), (inferred.prior.stddev, naive.prior(deterministic)[1])):
+            (inferred.prior.mean, prior_mean), (inferred.prior.stddev, prior_stddev)):
           np.testing.assert_allclose(actual[b, t], desired, rtol=1e-4, atol=1e-5)
 
   def test_imagined_step_equals_a_naive_one(self):
@@ -101,19 +101,13 @@ class RssmTest(absltest.TestCase):
 
   def test_the_first_layer_has_unit_variance(self):
     # Two linear maps are summed: of unit inputs each makes half of the variance.
-    transformed = hk.without_apply_rng(hk.multi_transform(_wide_functions))
-    params = transformed.init(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(1), 2)
-    for module in ('action', 'stochastic'):
-      w = params[f'dynamics/~/{module}']['w']
-      outputs = jax.random.normal(keys[0], (500, w.shape[0])) @ w
-      self.assertAlmostEqual(float(outputs.var()), 0.5, delta=0.05)
-
-
-def _wide_functions():
-  dynamics = rssm.Dynamics(30, 4, 2_000, name='dynamics')
-  init = lambda: dynamics.step(rssm.State(jnp.zeros((1, 30)), jnp.zeros((1, 4))), jnp.zeros((1, 20)), jnp.zeros((1, 30)))
-  return init, init
+    step = lambda *inputs: rssm.Dynamics(30, 4, 2_000, name='dynamics').step(*inputs)
+    inputs = (rssm.State(jnp.zeros((1, 30)), jnp.zeros((1, 4))), jnp.zeros((1, 20)), jnp.zeros((1, 30)))
+    params = jax.jit(hk.transform(step).init)(jax.random.key(0), *inputs)
+    for name, size in (('action', 20), ('stochastic', 30)):
+      w = np.array(params[f'dynamics/~/{name}']['w'])
+      outputs = np.random.default_rng(0).normal(size=(500, size)) @ w
+      self.assertAlmostEqual(outputs.var(), 0.5, delta=0.05)
 
 
 if __name__ == '__main__':

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lambda_kit.bounds import bounds
 from lambda_kit.planners import mpc
 from tests.planners import fakes
 
@@ -46,9 +47,9 @@ def test_each_sample_and_plan_has_its_own_noise():
 
 def test_bounds_combine_samples_for_each_entry():
   estimates = jnp.asarray([[1.0, 5.0, 0.0], [3.0, -1.0, 0.0]])  # [N, ...] with N = 2.
-  np.testing.assert_allclose(mpc.bound_estimates(estimates, mpc.posterior_mean), [2, 2, 0])
-  np.testing.assert_allclose(mpc.bound_estimates(estimates, mpc.largest_sample), [3, 5, 0])
-  assert mpc.bound_estimates(jnp.zeros((2, 4, 0)), mpc.largest_sample).shape == (4, 0)
+  np.testing.assert_allclose(mpc.bound_estimates(estimates, bounds.MeanBound()), [2, 2, 0])
+  np.testing.assert_allclose(mpc.bound_estimates(estimates, bounds.UpperBound()), [3, 5, 0])
+  assert mpc.bound_estimates(jnp.zeros((2, 4, 0)), bounds.UpperBound()).shape == (4, 0)
 
 
 def test_finds_the_best_open_loop_plan():
@@ -83,7 +84,7 @@ def test_the_mean_return_and_the_costliest_sample_count():
   np.testing.assert_allclose(result.value, 0.2, atol=0.02)
 
   # Other bounds are a binding away. With the mean price, 3, sum(a) <= 0.4; the largest return is 2 * 0.4.
-  swapped = mpc.CemPlanner(reward_bound=mpc.largest_sample, cost_bound=mpc.posterior_mean, **settings)
+  swapped = mpc.CemPlanner(reward_bound=bounds.UpperBound(), cost_bound=bounds.MeanBound(), **settings)
   result = _plan(swapped, params)
   np.testing.assert_allclose(result.actions.sum(), 0.4, atol=0.02)
   np.testing.assert_allclose(result.value, 0.8, atol=0.04)
@@ -97,7 +98,7 @@ def test_a_second_constraint_binds():
   np.testing.assert_allclose(result.cost, [0.3, 0.6], atol=0.04)
 
 
-def test_raw_step_budget_is_that_of_the_paper():
+def test_raw_step_budget_ignores_the_action_repeat():
   for action_repeat in (1, 2):
     np.testing.assert_allclose(mpc.raw_step_budget([25.0, 10.0], 0.995, 8, action_repeat), [0.025, 0.01])
   np.testing.assert_allclose(mpc.CemPlanner().budgets, [0.025])

@@ -83,7 +83,7 @@ def test_control_of_a_linear_system():
   assert other[0] != other[1]  # Each environment has a key of its own.
 
 
-def test_gin_binds_the_planner_and_its_policy():
+def test_gin_binds_the_planner():
   with gin.unlock_config():
     gin.parse_config("""
       CemPlanner.horizon = 5
@@ -92,12 +92,11 @@ def test_gin_binds_the_planner_and_its_policy():
       CemPlanner.step_budget = @episodic_step_budget
       CemPlanner.cost_discount = 1.0
       episodic_step_budget.episode_length = 500
-      make_planning_policy.planner = @CemPlanner()
-      make_planning_policy.exploration_noise = 0.3
     """)
   try:
-    policy = gin.get_configurable('make_planning_policy')(world_model=_MODEL, num_actions=2)
+    planner = gin.get_configurable('CemPlanner')()
+    policy = planning_policy.make_planning_policy(planner, _MODEL, num_actions=2)
     assert policy.init_carry(4).shape == (4, 5, 2)
-    np.testing.assert_allclose(gin.get_configurable('CemPlanner')().budgets, [0.1, 0.02])  # 25 * 2 / 500, 5 * 2 / 500.
+    np.testing.assert_allclose(planner.budgets, [0.1, 0.02])  # 25 * 2 / 500, 5 * 2 / 500.
   finally:
     gin.clear_config()

@@ -41,7 +41,8 @@ def test_state_is_one_tree_of_buffers_that_can_all_be_donated(cls, wrap):
   leaves = jax.tree.leaves(state)
   assert all(isinstance(leaf, jax.Array) for leaf in leaves)
   assert len({leaf.unsafe_buffer_pointer() for leaf in leaves}) == len(leaves)
-  touch = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf + jnp.ones_like(leaf), state), donate_argnums=0)
+  touch = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf | True if leaf.dtype == bool else leaf + 1, state),
+                  donate_argnums=0)
   touch(state)  # Raises if a buffer is donated twice.
   assert all(leaf.is_deleted() for leaf in leaves)
 
@@ -107,7 +108,7 @@ def test_clipping_reaches_the_optimiser(cls):
   assert np.linalg.norm(moment) == pytest.approx(0.1 * 20.0, rel=1e-4)
 
 
-@pytest.mark.parametrize('cls', _CLASSES)
+@pytest.mark.parametrize('cls', [swag.Swag, ensemble.Ensemble])
 def test_haiku_parameters_learn_in_a_scan(cls):
   network = fakes.haiku_network()
   posterior = _make(cls, fakes.select_haiku, learning_rate=1e-2)

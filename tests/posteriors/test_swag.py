@@ -1,5 +1,7 @@
 """SWAG against sums written out in NumPy, and against faults that implementations of it have had."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +34,7 @@ _add_snapshot = jax.jit(lambda moments, tree, decay, scale: swag.add_snapshot(mo
 
 
 def _moments_of(trees, decay=_DECAY, scale=1.0):
-  moments = swag.init_moments(trees[0], fakes.NUM_SELECTED, _K)
+  moments = jax.tree.map(np.asarray, swag.init_moments(trees[0], fakes.NUM_SELECTED, _K))
   for tree in trees:
     moments = _add_snapshot(moments, tree, decay, scale)
   return moments
@@ -43,23 +45,30 @@ def _random_trees(count):
 
   A part of the difference is common to all entries, so that they are correlated, between leaves, too.
   """
-  centre = fakes.init_params(jax.random.key(100))
-  steps = [fakes.init_params(key) for key in jax.random.split(jax.random.key(101), count)]
-  common = np.random.default_rng(102).normal(size=count).astype(np.float32)
+  init_params = lambda seed: jax.tree.map(np.asarray, fakes.init_params(jax.random.key(seed)))
+  centre, steps = init_params(100), [init_params(101 + i) for i in range(count)]
+  common = np.random.default_rng(0).normal(size=count).astype(np.float32)
   return [jax.tree.map(lambda c, s, z=z: c + 1e-3 * (s + 2 * z), centre, step) for z, step in zip(common, steps)]
 
 
-def _state_with(posterior, moments):
-  state = posterior.init(jax.random.key(0), fakes.init_params)
-  return state._replace(moments=moments)
+@functools.cache
+def _noisy():
+  """Snapshots after 3, 5, 7, ... updates, of which K = 3 are kept."""
+  return fakes.Jitted(swag.Swag(fakes.select, learning_rate=0.1, burn_in=1, period=2, num_models=3))
 
 
-def _run(posterior, num_updates, loss=fakes.noisy_loss, bad=()):
+@functools.cache
+def _linear():
+  """Snapshots after 7, 11, 15, ... updates. Adam's step on a constant gradient is its rate."""
+  posterior = swag.Swag(fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2, eps=1e-12)
+  return fakes.Jitted(posterior, fakes.linear_loss(1.0))
+
+
+def _run(posterior, num_updates, bad=()):
   """Takes updates u = 1, 2, ..., those in `bad` with a gradient that is not finite. Returns all states and metrics."""
-  states, rows = [posterior.init(jax.random.key(0), fakes.init_params)], []
-  jitted = fakes.Jitted(posterior, loss)
+  states, rows = [posterior.init(jax.random.key(0))], []
   for u, key in enumerate(jax.random.split(jax.random.key(1), num_updates), start=1):
-    state, _, metrics = jitted.update(states[-1], key, factor=np.nan if u in bad else 1.0)
+    state, _, metrics = posterior.update(states[-1], key, factor=np.nan if u in bad else 1.0)
     states.append(state)
     rows.append(metrics)
   return states, rows
@@ -72,8 +81,9 @@ def test_the_papers_rate_and_snapshots():
   for u in (700, 900, 4500):
     assert rate(u) == pytest.approx(5e-4)
     assert rate(u - 1) == pytest.approx(rate(u + 1)) == pytest.approx(5e-4 - 4e-4 / 100)
-  snapshots = [u for u in range(1, 4501) if swag.is_snapshot(np.asarray(u), 500, 200)]
-  assert snapshots == list(range(700, 4501, 200)) and len(snapshots) == 20
+  updates = np.arange(1, 4501)
+  snapshots = updates[np.asarray(swag.is_snapshot(updates, 500, 200))]
+  assert snapshots.tolist() == list(range(700, 4501, 200)) and len(snapshots) == 20
 
 
 @pytest.mark.parametrize('burn_in, period', [(0, 4), (3, 4), (10, 5), (2, 1)])
@@ -90,10 +100,8 @@ def test_peaks_are_at_snapshots_whatever_burn_in_and_period(burn_in, period):
 
 
 def test_the_update_whose_result_is_a_snapshot_has_the_peak_rate():
-  """Adam's step on a constant gradient is its rate, so the parameters tell which rate was used."""
-  posterior = swag.Swag(fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2,
-                        eps=1e-12)
-  states, rows = _run(posterior, 16, fakes.linear_loss(1.0))
+  """Seen in the parameters, not in the schedule: an off-by-one between the two would not show there."""
+  states, rows = _run(_linear(), 16)
   vectors = [fakes.to_vector(state.params) for state in states]
   used = np.array([np.mean(before - after) for before, after in zip(vectors, vectors[1:])])
   # u           1     2     3     4     5     6     7     8   ...; snapshots at 7, 11, 15.
@@ -127,34 +135,31 @@ def test_moments_and_columns_match_their_definitions(decay, count):
 def test_constant_weights_have_themselves_as_mean_and_no_variance_from_the_first_snapshot_on():
   tree = _random_trees(1)[0]
   for count in (1, 2, 3, _K, 3 * _K):
-    moments = _moments_of([tree] * count)
+    moments = jax.tree.map(np.asarray, _moments_of([tree] * count))
     jax.tree.map(np.testing.assert_array_equal, moments.mean, tree)  # Exactly.
     assert not np.any(moments.variance) and not np.any(moments.columns) and moments.spread == 0
 
 
 def test_moments_of_training_are_those_of_its_snapshots():
-  posterior = swag.Swag(fakes.select, learning_rate=0.1, burn_in=2, period=3, num_models=_K)
-  states, _ = _run(posterior, 2 + 3 * 6)
-  snapshots = [fakes.to_vector(states[u].params) for u in range(5, 21, 3)]
+  states, _ = _run(_noisy(), 11)
+  snapshots = [fakes.to_vector(states[u].params) for u in (3, 5, 7, 9, 11)]
   mean, variance = _naive_moments(snapshots, _DECAY)
-  np.testing.assert_allclose(fakes.to_vector(posterior.mean(states[-1])), mean, rtol=1e-5)
+  np.testing.assert_allclose(fakes.to_vector(_noisy().mean(states[-1])), mean, rtol=1e-5)
   np.testing.assert_allclose(states[-1].moments.variance, variance, rtol=1e-4)
-  columns = np.asarray(states[-1].moments.columns)
-  np.testing.assert_allclose(np.roll(columns, -(6 % _K), axis=0), _naive_columns(snapshots, _DECAY, _K), atol=1e-5)
+  columns = np.asarray(states[-1].moments.columns)  # Of snapshots 4, 5 and 3.
+  np.testing.assert_allclose(columns[[2, 0, 1]], _naive_columns(snapshots, _DECAY, 3), atol=1e-5)
 
 
 def test_until_all_snapshots_are_in_samples_and_mean_are_the_current_parameters():
-  posterior = swag.Swag(fakes.select, learning_rate=0.1, burn_in=1, period=2, num_models=3)
-  states, rows = _run(posterior, 8)  # Snapshots after 3, 5 and 7 updates.
-  jitted = fakes.Jitted(posterior)
+  states, rows = _run(_noisy(), 8)
   for u, state in enumerate(states):
-    samples = fakes.to_vectors(jitted.sample(state, jax.random.key(u), 3))
+    samples = fakes.to_vectors(_noisy().sample(state, jax.random.key(u), 3))
     is_current = [np.array_equal(sample, fakes.to_vector(state.params)) for sample in samples]
     assert is_current == [u < 7] * 3
-    mean = jitted.mean(state)
+    mean = _noisy().mean(state)
     assert np.array_equal(fakes.to_vector(mean), fakes.to_vector(state.params)) == (u < 7)
     assert np.array_equal(mean['encoder']['w'], state.params['encoder']['w']) == (u < 7)
-  assert [row['posterior_spread'] > 0 for row in rows] == [False] * 6 + [True] * 2
+  assert [bool(row['posterior_spread'] > 0) for row in rows] == [False] * 6 + [True] * 2
 
 
 @pytest.mark.parametrize('scale', [1.0, 0.25])
@@ -163,8 +168,9 @@ def test_the_covariance_of_samples_within_and_across_leaves(scale):
   num_samples = 200_000
   trees = _random_trees(_K + 2)
   moments = _moments_of(trees, scale=scale)
-  posterior = swag.Swag(fakes.select, num_models=_K, scale=scale)
-  samples = fakes.to_vectors(posterior.sample(_state_with(posterior, moments), jax.random.key(7), num_samples))
+  posterior = fakes.Jitted(swag.Swag(fakes.select, num_models=_K, scale=scale))
+  state = posterior.init(jax.random.key(0))._replace(moments=moments)
+  samples = fakes.to_vectors(posterior.sample(state, jax.random.key(7), num_samples))
   snapshots = [fakes.to_vector(tree) for tree in trees]
   mean, variance = _naive_moments(snapshots, _DECAY)
   columns = _naive_columns(snapshots, _DECAY, _K)
@@ -179,23 +185,22 @@ def test_the_covariance_of_samples_within_and_across_leaves(scale):
 
 
 def test_a_skipped_update_counts_neither_for_the_rate_nor_for_the_snapshots():
-  posterior = swag.Swag(fakes.select, learning_rate=0.01, burn_in=1, period=3, num_models=2)
-  # Update 4 results in the first snapshot; 5 and 6 are bad; so 9 is the seventh that counts, and the second snapshot.
-  states, rows = _run(posterior, 9, fakes.linear_loss(1.0), bad=(5, 6))
-  assert [int(row['num_snapshots']) for row in rows] == [0, 0, 0, 1, 1, 1, 1, 1, 2]
-  assert [int(state.num_updates) for state in states] == [0, 1, 2, 3, 4, 4, 4, 5, 6, 7]
-  without, clean_rows = _run(posterior, 7, fakes.linear_loss(1.0))
-  jax.tree.map(np.testing.assert_array_equal, states[-1].params, without[-1].params)
-  jax.tree.map(np.testing.assert_array_equal, states[-1].moments, without[-1].moments)
-  assert rows[-1]['learning_rate'] == clean_rows[-1]['learning_rate'] == pytest.approx(0.05)
+  # Update 7 results in the first snapshot; 8 and 9 are bad; so 13 is the eleventh that counts, and the second snapshot.
+  states, rows = _run(_linear(), 13, bad=(8, 9))
+  assert [int(row['num_snapshots']) for row in rows] == [0] * 6 + [1] * 6 + [2]
+  assert [int(state.num_updates) for state in states] == [0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 8, 9, 10, 11]
+  clean_states, clean_rows = _run(_linear(), 11)
+  jax.tree.map(np.testing.assert_array_equal, states[-1].params, clean_states[-1].params)
+  jax.tree.map(np.testing.assert_array_equal, states[-1].moments, clean_states[-1].moments)
+  assert rows[-1]['learning_rate'] == clean_rows[-1]['learning_rate'] == pytest.approx(0.03)
 
 
 def test_updates_do_not_copy_the_columns():
   """Alone, and beside a sample in a scan, what an update allocates on the way is far less than all columns."""
   init_params = lambda key: {'w': jax.random.normal(key, (200, 250))}
   loss = lambda params, key: (jnp.sum(jnp.square(params['w'])), ())
-  posterior = swag.Swag(lambda params: params, num_models=64)
-  state = jax.eval_shape(lambda key: posterior.init(key, init_params), jax.random.key(0))
+  posterior = swag.Swag(lambda params: params, num_models=64, burn_in=0, period=2)
+  state, key = posterior.init(jax.random.key(0), init_params), jax.random.key(1)
 
   def update(state, key):
     return posterior.update(state, loss, key)[0]
@@ -206,18 +211,13 @@ def test_updates_do_not_copy_the_columns():
       return state, jnp.mean(posterior.sample(state, key, 2)['w'])
     return jax.lax.scan(step, state, jax.random.split(key, 3))
 
-  for function in (update, scan):
-    compiled = jax.jit(function, donate_argnums=0).lower(state, jax.random.key(0)).compile()
+  update, scan = (jax.jit(function, donate_argnums=0).lower(state, key).compile() for function in (update, scan))
+  for compiled in (update, scan):
     assert compiled.memory_analysis().temp_size_in_bytes < 0.25 * 64 * 200 * 250 * 4
-
-
-def test_columns_stay_where_they_are():
-  posterior = swag.Swag(lambda params: params, burn_in=0, period=2, num_models=3)
-  update = jax.jit(lambda state, key: posterior.update(state, fakes.noisy_loss, key)[0], donate_argnums=0)
-  state = posterior.init(jax.random.key(0), fakes.init_params)
   address = state.moments.columns.unsafe_buffer_pointer()
-  for key in jax.random.split(jax.random.key(1), 6):
+  for num_snapshots in (0, 1, 1):
     state = update(state, key)
+    assert state.moments.num_snapshots == num_snapshots
     assert state.moments.columns.unsafe_buffer_pointer() == address
 
 

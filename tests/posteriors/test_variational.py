@@ -39,15 +39,15 @@ def test_linear_regression_finds_the_best_factorised_gaussian():
   zeros = lambda key: {'a': {'w': jnp.zeros((2, 1))}, 'b': jnp.zeros(()), 'other': jnp.zeros(())}
 
   @jax.jit
-  def train(state, key):
+  def train(key):
     def step(state, key):
       state, _, _ = posterior.update(state, loss, key)
       return state, (state.params, jax.tree.map(jax.nn.softplus, state.rho))
-    return jax.lax.scan(step, state, jax.random.split(key, 6000))
+    return jax.lax.scan(step, posterior.init(key, zeros), jax.random.split(key, 6000))
 
-  state, history = train(posterior.init(jax.random.key(0), zeros), jax.random.key(1))
+  state, history = train(jax.random.key(1))
   # Single draws leave noise on the way; the average over the second half is what they hover about.
-  found_mean, found_std = jax.tree.map(lambda leaf: np.mean(leaf[3000:], axis=0), history)
+  found_mean, found_std = jax.tree.map(lambda leaf: np.asarray(leaf)[3000:].mean(axis=0), history)
   np.testing.assert_allclose([*found_mean['a']['w'][:, 0], found_mean['b']], mean, atol=0.15 * stds.min())
   np.testing.assert_allclose([*found_std['a']['w'][:, 0], found_std['b']], stds, rtol=0.05)
   assert found_mean['other'] == pytest.approx(3.0, abs=0.02)  # A point estimate.
@@ -55,8 +55,8 @@ def test_linear_regression_finds_the_best_factorised_gaussian():
 
 
 def test_samples_have_the_mean_and_the_standard_deviations():
-  posterior = variational.Variational(fakes.select, initial_std=0.3)
-  state = posterior.init(jax.random.key(0), fakes.init_params)
+  posterior = fakes.Jitted(variational.Variational(fakes.select, initial_std=0.3))
+  state = posterior.init(jax.random.key(0))
   samples = fakes.to_vectors(posterior.sample(state, jax.random.key(1), 20_000))
   mean = fakes.to_vector(state.params)
   np.testing.assert_allclose(samples.mean(axis=0), mean, atol=5 * 0.3 / np.sqrt(20_000))
@@ -67,11 +67,12 @@ def test_samples_have_the_mean_and_the_standard_deviations():
 
 def test_standard_deviations_have_a_rate_of_their_own():
   # Adam's first step is its rate. The loss has the slope 1 in theta = mu + std z: nothing but the KL pulls std up.
-  posterior = variational.Variational(fakes.select, initial_std=0.01, learning_rate=1e-3, std_rate_factor=7.0,
-                                      kl_scale=1e6, clip_norm=1e12)
-  state = posterior.init(jax.random.key(0), fakes.init_params)
-  after, _, metrics = posterior.update(state, fakes.linear_loss(1.0), jax.random.key(1))
-  step = jax.tree.map(lambda new, old: new - old, after.rho, state.rho)
+  posterior = fakes.Jitted(
+      variational.Variational(fakes.select, initial_std=0.01, learning_rate=1e-3, std_rate_factor=7.0, kl_scale=1e6,
+                              clip_norm=1e12), fakes.linear_loss(1.0))
+  state = posterior.init(jax.random.key(0))
+  after, _, metrics = posterior.update(state, jax.random.key(1))
+  step = jax.tree.map(lambda new, old: np.asarray(new) - np.asarray(old), after.rho, state.rho)
   for leaf in jax.tree.leaves(step):
     np.testing.assert_allclose(leaf, np.full_like(leaf, 7e-3), rtol=1e-3)
   assert metrics['posterior_spread'] == pytest.approx(0.01, rel=0.01)

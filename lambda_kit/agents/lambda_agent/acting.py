@@ -11,7 +11,6 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.models import normalizer
-from lambda_kit.planners import planning_policy
 
 
 class ActorCarry(NamedTuple):
@@ -22,14 +21,14 @@ class ActorCarry(NamedTuple):
   key: core.Key
 
 
-def policy_selection(networks: networks_lib.LambdaNetworks, evaluation: bool) -> planning_policy.ActionSelection:
+def policy_selection(networks: networks_lib.LambdaNetworks, evaluation: bool) -> core.ActionSelection:
   """Samples from the policy in training, takes its mode in evaluation. Its variables are the policy's parameters."""
 
   def step(variables, carry, belief, key):
     distribution = networks.policy.apply(variables, networks.world_model.features(belief))
     return (distribution.mode() if evaluation else distribution.sample(key)), carry
 
-  return planning_policy.ActionSelection(lambda batch_size: (), step)
+  return core.ActionSelection(lambda batch_size: (), step)
 
 
 class LambdaActor(core.Actor):
@@ -47,7 +46,7 @@ class LambdaActor(core.Actor):
     evaluation: Whether this actor is for evaluation.
   """
 
-  def __init__(self, networks: networks_lib.LambdaNetworks, selection: planning_policy.ActionSelection,
+  def __init__(self, networks: networks_lib.LambdaNetworks, selection: core.ActionSelection,
                selection_variables: str, variable_source: core.VariableSource, adder: core.Adder | None, key: core.Key,
                evaluation: bool):
     self._spec = networks.action_spec
@@ -92,7 +91,7 @@ class LambdaActor(core.Actor):
 
 def make_actor_step(
     networks: networks_lib.LambdaNetworks,
-    selection: planning_policy.ActionSelection) -> Callable[[Any, Any, ActorCarry, types.Observation], ActorCarry]:
+    selection: core.ActionSelection) -> Callable[[Any, Any, ActorCarry, types.Observation], ActorCarry]:
   """A pure function that takes k observations [k, ...], filters the beliefs and chooses actions."""
 
   def step(filtering: Any, selecting: Any, carry: ActorCarry, observation: types.Observation) -> ActorCarry:

@@ -50,7 +50,7 @@ class LambdaAgent(core.AgentBuilder):
     policy_learning_rate, critic_learning_rate, cost_critic_learning_rate: Adam's.
     policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
     target_update: How shadow critics follow.
-    planner: Chooses actions by planning instead of the policy, where given.
+    planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     max_skips: Non-finite gradients in a row before the run is stopped.
   """
 
@@ -83,7 +83,7 @@ class LambdaAgent(core.AgentBuilder):
       critic_clip: float = 1.0,
       cost_critic_clip: float = 50.0,
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
-      planner: Any = None,
+      planner_factory: core.PlannerFactory | None = None,
       max_skips: int = 50,
   ):
     for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size)):
@@ -106,7 +106,7 @@ class LambdaAgent(core.AgentBuilder):
     self._critic_optimizer = optimizers.make_adam(critic_learning_rate, critic_clip)
     self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
     self._target_update = target_update
-    self._planner = planner
+    self._planner_factory = planner_factory
     self._max_skips = max_skips
     self._networks: networks_lib.LambdaNetworks | None = None
 
@@ -124,7 +124,7 @@ class LambdaAgent(core.AgentBuilder):
                    seed: int) -> learning.LambdaLearner:
     num_constraints = len(environment.constraint_names)
     networks = self._make_networks(environment)
-    limits = np.broadcast_to(np.asarray(self._cost_limit, float), (num_constraints,))
+    limits = self._limits(environment)
     objective = losses.Objective(
         reward_bound=self._reward_bound, cost_bound=self._cost_bound, solver=self._solver,
         budgets=np.asarray(self._budget(limits, self._objective_numbers['cost_discount'], self._action_repeat),
@@ -138,14 +138,18 @@ class LambdaAgent(core.AgentBuilder):
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:
     networks = self._make_networks(environment)
-    if self._planner is None:
+    if self._planner_factory is None:
       selection, variables = acting.policy_selection(networks, evaluation), 'policy'
     else:
+      planner = self._planner_factory(limits=self._limits(environment), action_repeat=self._action_repeat)
       selection = planning_policy.make_planning_policy(
-          self._planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
+          planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
       variables = 'samples'
     return acting.LambdaActor(networks, selection, variables, variable_source, adder, jax.random.PRNGKey(seed),
                               evaluation)
+
+  def _limits(self, environment: core.Environment) -> np.ndarray:
+    return np.broadcast_to(np.asarray(self._cost_limit, float), (len(environment.constraint_names),))
 
   def _make_networks(self, environment: core.Environment) -> networks_lib.LambdaNetworks:
     # Made once: gin's references would build other objects at each call.

@@ -1,4 +1,4 @@
-"""The losses of LAMBDA's policy and critics, as pure functions (eqs. 10 to 12, algorithm 1)."""
+"""The losses of LAMBDA's policy and critics, as pure functions (eqs. 8 to 12, algorithm 1)."""
 
 import dataclasses
 from typing import Any, Callable, NamedTuple
@@ -53,7 +53,7 @@ def policy_loss(policy_params: core.Params, policy: Any, world_model: core.World
                 start: types.Nest, value: Callable[[types.Array], types.Array],
                 cost_values: Callable[[types.Array], types.Array], solver_state: Any, objective: Objective,
                 key: core.Key) -> tuple[types.Array, PolicyOutput]:
-  """-J(pi) + sum_i Psi_i(pi) (eq. 12), with J and J_i bounded over N posterior samples (algorithm 1).
+  """-J(pi) + sum_i Psi_i(pi) (eq. 10), with J and J_i bounded over N posterior samples (algorithm 1).
 
   Args:
     policy_params: xi, what the loss is differentiated by.
@@ -135,5 +135,5 @@ def _bound(bound: core.Bound, values: types.Array, weights: types.Array, feature
 
 def critic_loss(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
                 data: CriticData) -> types.Array:
-  """Eq. 11, [], on trajectories [S, H, F]."""
+  """Eq. 9, [], on trajectories [S, H, F]."""
   return returns.value_loss(apply(params, data.features), data.targets, data.weights)

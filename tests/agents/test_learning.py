@@ -1,0 +1,171 @@
+"""The learner and the actor, at tiny size on the built-in CMDP."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit.agents.lambda_agent import builder as builder_lib
+from lambda_kit.agents.lambda_agent import learning
+from lambda_kit.environments import factory
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.models import encoders
+from lambda_kit.models import decoders
+from lambda_kit.models import heads
+from lambda_kit.models import world_model
+from lambda_kit.planners import mpc
+from lambda_kit.policies import actor
+from lambda_kit.policies import critic
+from lambda_kit.posteriors import swag
+from lambda_kit.replay import buffer
+
+_WIDE = (8, 8)
+
+
+def _environment(num_constraints=1, seed=0):
+  simulator = functools.partial(grid_cmdp.GridCmdp, episode_length=12, num_constraints=num_constraints)
+  return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
+
+
+def _agent(**options):
+  model = functools.partial(
+      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
+      encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
+          encoders.VectorEncoder, hidden_sizes=_WIDE)),
+      decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(
+          decoders.VectorDecoder, hidden_sizes=_WIDE)),
+      reward_factory=functools.partial(heads.NormalHead, hidden_sizes=_WIDE),
+      cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_WIDE),
+      terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_WIDE))
+  arguments = dict(
+      cost_limit=1.0, action_repeat=1, world_model_factory=model,
+      posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
+      policy_factory=functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=_WIDE),
+      critic_factory=functools.partial(critic.Critic, hidden_sizes=_WIDE),
+      cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_WIDE),
+      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3)
+  return builder_lib.LambdaAgent(**{**arguments, **options})
+
+
+class _Parts:
+  """An agent with two random episodes in its replay."""
+
+  def __init__(self, num_constraints=1, **options):
+    self.environment = _environment(num_constraints)
+    self.agent = _agent(**options)
+    self.replay = self.agent.make_replay(self.environment, seed=0)
+    self.adder = self.agent.make_adder(self.replay)
+    self.learner = self.agent.make_learner(self.environment, self.agent.make_dataset_iterator(self.replay), seed=1)
+    self.actor = self.agent.make_actor(self.environment, self.learner, self.adder, seed=2, evaluation=False)
+    for _ in range(2):
+      self.play()
+
+  def play(self):
+    actions = []
+    timestep = self.environment.reset()
+    self.actor.observe_first(timestep)
+    while not timestep.last():
+      actions.append(self.actor.select_action(timestep.observation))
+      timestep = self.environment.step(actions[-1])
+      self.actor.observe(actions[-1], timestep)
+    return np.array(actions)
+
+
+@pytest.fixture(scope='module')
+def parts():
+  return _Parts()
+
+
+def test_updates_change_everything_that_learns(parts):
+  before = jax.tree.map(np.array, parts.learner.save())
+  metrics = parts.learner.step(6)
+  after = parts.learner.save()
+  assert all(np.isfinite(value) for value in metrics.values()), metrics
+  for name in ('policy', 'critic', 'cost_critics', 'posterior', 'solver', 'normalizer'):
+    changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(getattr(before, name)),
+                                                        jax.tree.leaves(getattr(after, name)))]
+    assert any(changed), name
+  assert int(after.updates) == int(before.updates) + 6
+  for name in ('objective', 'cost_value/0', 'multiplier/0', 'kl', 'policy_gradient_norm', 'critic_loss'):
+    assert name in metrics
+
+
+def test_two_updates_from_one_state_agree_to_the_bit(parts):
+  state, generator = jax.tree.map(np.array, parts.learner.save()), parts.replay.rng_state()
+  results = []
+  for _ in range(2):
+    parts.learner.restore(state)
+    parts.replay.set_rng_state(generator)
+    metrics = parts.learner.step(3)
+    results.append((jax.tree.map(np.array, parts.learner.save()), metrics))
+  (first, first_metrics), (second, second_metrics) = results
+  assert first_metrics == second_metrics
+  jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def test_posterior_samples_differ_once_there_are_snapshots(parts):
+  parts.learner.step(4)
+  samples, = parts.learner.get_variables(['samples'])
+  # The prior does not move at all while the KL is below its free nats.
+  for leaf in jax.tree.leaves({name: params for name, params in samples.items() if 'prior' not in name}):
+    assert not np.array_equal(leaf[0], leaf[1]) and not np.array_equal(leaf[1], leaf[2])
+
+
+def test_the_actor_is_random_at_first_and_follows_the_policy_later():
+  parts = _Parts()
+  early = np.concatenate([parts.play() for _ in range(8)])
+  assert np.abs(early.mean()) < 0.2 and early.std() == pytest.approx(1 / np.sqrt(3), abs=0.08)  # Uniform in [-1, 1].
+  parts.learner.step(1)
+  parts.actor.update()
+  evaluation = parts.agent.make_actor(parts.environment, parts.learner, None, seed=3, evaluation=True)
+  again = parts.agent.make_actor(parts.environment, parts.learner, None, seed=3, evaluation=True)
+  observation = parts.environment.reset().observation
+  np.testing.assert_array_equal(evaluation.select_action(observation), again.select_action(observation))
+  assert not np.array_equal(parts.actor.select_action(observation), parts.actor.select_action(observation))
+  # An episode's belief is forgotten at the next one: the same first observation is acted upon as before.
+  episodes = parts.replay.num_episodes
+  evaluation.observe_first(parts.environment.reset())
+  assert parts.replay.num_episodes == episodes  # Evaluations are discarded.
+
+
+def test_several_constraints_have_critics_and_multipliers_of_their_own():
+  parts = _Parts(num_constraints=2, cost_limit=(0.0, 50.0))
+  metrics = parts.learner.step(5)
+  assert metrics['multiplier/0'] > metrics['multiplier/1']  # One limit is exceeded, the other is out of reach.
+  leaf = jax.tree.leaves(parts.learner.save().cost_critics.params)[0]
+  assert leaf.shape[0] == 2 and not np.array_equal(leaf[0], leaf[1])
+
+
+def test_a_planner_takes_the_place_of_the_policy():
+  parts = _Parts(planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
+  parts.learner.step(1)
+  parts.actor.update()
+  actions = parts.play()
+  assert np.abs(actions).max() <= 1 and len(np.unique(actions)) > 3
+
+
+def test_gradients_that_are_not_finite_are_skipped_then_reported():
+  parts = _Parts(max_skips=2)
+  parts.learner.step(1)
+  state = parts.learner.save()
+  poisoned = state._replace(critic_shadow=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.critic_shadow))
+  parts.learner.restore(poisoned)
+  policy = jax.tree.map(np.array, poisoned.policy.params)
+  parts.learner.step(2)
+  jax.tree.map(np.testing.assert_array_equal, policy, jax.tree.map(np.array, parts.learner.save().policy.params))
+  with pytest.raises(learning.TrainingDiverged, match='policy'):
+    parts.learner.step(1)
+
+
+@pytest.mark.parametrize('options,message', [
+    (dict(num_samples=0), 'num_samples'), (dict(horizon=0), 'horizon'), (dict(batch_size=0), 'batch_size')])
+def test_bad_numbers_are_named(options, message):
+  with pytest.raises(ValueError, match=message):
+    _agent(**options)
+
+
+def test_more_start_states_than_there_are_is_refused():
+  with pytest.raises(ValueError, match='num_start_states = 100 is more than the 20'):
+    _Parts(num_start_states=100).learner.step(1)

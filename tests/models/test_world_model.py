@@ -1,0 +1,296 @@
+"""The recurrent world model: its loss by hand, and what the interface promises."""
+
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lambda_kit.models import decoders
+from lambda_kit.models import distributions
+from lambda_kit.models import encoders
+from lambda_kit.models import heads
+from lambda_kit.models import rssm
+from lambda_kit.models import world_model
+from tests.models import data
+
+B, L, C = 2, 3, 2
+S, D = 3, 4
+SPECS = {
+    'image': {'image': data.IMAGE},
+    'vector': {'vector': data.VECTOR},
+    'both': {'image': data.IMAGE, 'vector': data.VECTOR},
+}
+
+
+def make_model(observation_spec, num_constraints: int = C, action_repeat: int = 1, **kwargs):
+  """A tiny model."""
+  small = functools.partial
+  settings = {
+      'encoder_factory': small(
+          encoders.ObservationEncoder, small(encoders.ImageEncoder, depth=2, kernels=(4, 4)),
+          small(encoders.VectorEncoder, hidden_sizes=(8,))),
+      'decoder_factory': small(
+          decoders.ObservationDecoder,
+          image_factory=small(decoders.ImageDecoder, depth=2, dense_size=8, kernels=(6, 6)),
+          vector_factory=small(decoders.VectorDecoder, hidden_sizes=(8,))),
+      'reward_factory': small(heads.NormalHead, hidden_sizes=(8,)),
+      'cost_factory': small(heads.BernoulliCost, hidden_sizes=(8,)),
+      'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(8,)),
+      'stochastic_size': S,
+      'deterministic_size': D,
+      'hidden_size': 5,
+  }
+  return world_model.RecurrentWorldModel(
+      observation_spec, data.ACTION_SPEC, num_constraints, action_repeat, **{**settings, **kwargs})
+
+
+def _make_params(model, batch, seed: int = 0):
+  """Random parameters, biases included."""
+  shapes = jax.eval_shape(model.init, jax.random.key(0), batch)
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(lambda x: rng.normal(scale=0.3, size=x.shape).astype(np.float32), shapes)
+
+
+def _states(shape=(B,), seed: int = 0):
+  rng = np.random.default_rng(seed)
+  return rssm.State(*(rng.normal(size=shape + (size,)).astype(np.float32) for size in (S, D)))
+
+
+class BalancedKlTest(parameterized.TestCase):
+  """One element with one variable: q = N(1, 0.5), p = N(0, 2).
+
+  KL = log(2 / 0.5) + (0.25 + 1) / 8 - 1/2 = 1.38629 + 0.15625 - 0.5 = 1.04254.
+  """
+  POSTERIOR = distributions.Gaussian(jnp.array([[1.0]]), jnp.array([[0.5]]))
+  PRIOR = distributions.Gaussian(jnp.array([[0.0]]), jnp.array([[2.0]]))
+
+  @parameterized.parameters(0.0, 0.5, 0.8, 1.0)
+  def test_the_value_does_not_depend_on_the_balance(self, balance):
+    loss, kl = world_model.balanced_kl(self.POSTERIOR, self.PRIOR, balance, free_nats=0.0)
+    np.testing.assert_allclose([loss, kl], [1.04254] * 2, rtol=1e-5)
+
+  def test_gradients_are_split(self):
+    # d/dm_q = (m_q - m_p) / s_p^2 = 1/4           d/ds_q = s_q / s_p^2 - 1 / s_q = 0.125 - 2 = -1.875
+    # d/dm_p = -1/4      d/ds_p = 1 / s_p - (s_q^2 + (m_q - m_p)^2) / s_p^3 = 0.5 - 1.25 / 8 = 0.34375
+    gradient = jax.grad(lambda q, p: world_model.balanced_kl(q, p, 0.8, free_nats=0.0)[0], argnums=(0, 1))
+    posterior, prior = gradient(self.POSTERIOR, self.PRIOR)
+    np.testing.assert_allclose([posterior.mean.item(), posterior.stddev.item()], [0.2 * 0.25, 0.2 * -1.875], rtol=1e-5)
+    np.testing.assert_allclose([prior.mean.item(), prior.stddev.item()], [0.8 * -0.25, 0.8 * 0.34375], rtol=1e-5)
+
+  def test_free_nats_apply_to_the_mean(self):
+    # Means 0 and 4 of unit Gaussians, against 0: KLs of 0 and 8, on average 4.
+    posterior = distributions.Gaussian(jnp.array([[0.0], [4.0]]), jnp.ones((2, 1)))
+    prior = distributions.Gaussian(jnp.zeros((2, 1)), jnp.ones((2, 1)))
+    gradient = jax.value_and_grad(world_model.balanced_kl, has_aux=True)
+    (loss, kl), gradients = gradient(posterior, prior, 0.8, 3.0)
+    np.testing.assert_allclose([loss, kl], [4.0, 4.0])
+    np.testing.assert_allclose(gradients.mean, [[0.0], [0.2 * 4.0 / 2]], rtol=1e-6)
+    (loss, kl), gradients = gradient(posterior, prior, 0.8, 5.0)
+    np.testing.assert_allclose([loss, kl], [5.0, 4.0])
+    np.testing.assert_array_equal(gradients.mean, np.zeros((2, 1)))
+
+
+class LossTest(absltest.TestCase):
+  """The loss of one batch, and all that came out with it."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls._model = make_model(SPECS['both'], kl_scale=0.5, reward_scale=3.0, free_nats=0.0)
+    cls._batch = data.random_batch(SPECS['both'], B, L, C)
+    cls._params = _make_params(cls._model, cls._batch)
+    cls._key = jax.random.key(1)
+    gradient = jax.jit(jax.value_and_grad(cls._model.loss, has_aux=True))
+    (cls._loss, cls._output), cls._gradients = jax.device_get(gradient(cls._params, cls._batch, cls._key))
+
+  def test_is_the_negative_elbo(self):
+    batch, metrics = self._batch, self._output.metrics
+    # The likelihoods of the states that were inferred.
+    features = self._model.features(self._output.states)
+    predictions = self._model.predict(self._params, features)
+    decoded = self._model.decode(self._params, features)
+    normal = lambda error: -0.5 * error**2 - 0.5 * np.log(2.0 * np.pi)
+    log_prob = {
+        'image': normal(batch.observation['image'] / 255.0 - 0.5 - decoded['image']).sum((2, 3, 4)).mean(),
+        'vector': normal(batch.observation['vector'] - decoded['vector']).sum(-1).mean(),
+        'reward': normal(batch.reward - predictions.reward).mean(),
+        'cost': np.where(batch.cost > 0, 100.0 * np.log(predictions.cost), np.log1p(-predictions.cost)).sum(-1).mean(),
+        'terminal': np.where(
+            batch.terminal > 0, np.log1p(-predictions.continuation), np.log(predictions.continuation)).mean(),
+    }
+    for name, value in log_prob.items():
+      np.testing.assert_allclose(metrics[f'{name}_log_prob'], value, rtol=1e-4)
+    expected = 0.5 * metrics['kl'] - 2.0 * log_prob['reward'] - sum(log_prob.values())
+    np.testing.assert_allclose(self._loss, expected, rtol=1e-4)
+    np.testing.assert_allclose(metrics['loss'], self._loss)
+    np.testing.assert_allclose(metrics['reward_mse'], np.mean((batch.reward - predictions.reward)**2), rtol=1e-4)
+    np.testing.assert_allclose(metrics['cost_mean'], batch.cost.mean(), rtol=1e-5)
+    np.testing.assert_allclose(metrics['cost_expected'], predictions.cost.mean(), rtol=1e-4)
+
+  def test_every_parameter_is_learned(self):
+    for name, layer in self._gradients.items():
+      for leaf in layer.values():
+        self.assertTrue(np.isfinite(leaf).all() and np.any(leaf != 0.0), name)
+
+  def test_states_are_those_of_filtering(self):
+    state = self._model.initial_state(B)
+    states = self._output.states
+    filter_ = jax.jit(self._model.filter)
+    for t, step_key in enumerate(jax.random.split(self._key, L)):
+      now = jax.tree.map(lambda x, t=t: x[:, t], self._batch)
+      state = filter_(self._params, state, now.action, now.observation, step_key)
+      np.testing.assert_allclose(state.deterministic, states.deterministic[:, t], rtol=1e-4, atol=1e-5)
+      np.testing.assert_allclose(state.stochastic, states.stochastic[:, t], rtol=1e-4, atol=1e-5)
+
+
+class RecurrentWorldModelTest(parameterized.TestCase):
+
+  @parameterized.parameters(*SPECS)
+  def test_shapes(self, name):
+    model = make_model(SPECS[name])
+    batch = data.random_batch(SPECS[name], B, L, C)
+    key = jax.random.key(0)
+    shapes = functools.partial(jax.tree.map, lambda x: x.shape)
+    params = jax.eval_shape(model.init, key, batch)
+    loss, output = jax.eval_shape(model.loss, params, batch, key)
+    self.assertEqual(loss.shape, ())
+    self.assertEqual(shapes(output.states), rssm.State((B, L, S), (B, L, D)))
+    self.assertEqual({metric.shape for metric in output.metrics.values()}, {()})
+    self.assertContainsSubset([f'{part}_{metric}' for part in SPECS[name] for metric in ('log_prob', 'mse')],
+                              output.metrics)
+    state = model.initial_state(B)
+    now = lambda x: x[:, 0]
+    filtered = jax.eval_shape(model.filter, params, state, now(batch.action), jax.tree.map(now, batch.observation), key)
+    imagined = jax.eval_shape(model.imagine_step, params, state, now(batch.action), key)
+    self.assertEqual(shapes(filtered), shapes(state))
+    self.assertEqual(shapes(imagined), shapes(state))
+    features = model.features(_states((B, L)))
+    self.assertEqual(features.shape, (B, L, S + D))
+    predictions = jax.eval_shape(model.predict, params, features)
+    self.assertEqual(shapes(predictions), ((B, L), (B, L, C), (B, L)))
+    decoded = jax.eval_shape(model.decode, params, features)
+    self.assertEqual(shapes(decoded), {part: (B, L) + spec.shape for part, spec in SPECS[name].items()})
+    self.assertEqual({leaf.dtype for leaf in jax.tree.leaves((params, loss, output, filtered, imagined, predictions))},
+                     {np.dtype(np.float32)})
+
+  def test_the_paper_s_sizes(self):
+    model = world_model.RecurrentWorldModel(SPECS['vector'], data.ACTION_SPEC, 1, 1)
+    params = jax.eval_shape(model.init, jax.random.key(0), data.random_batch(SPECS['vector'], 1, 1))
+    sizes = {name: layer['w'].shape for name, layer in params.items()}
+    self.assertEqual(sizes['dynamics/~/gru/~/input'], (200, 3 * 200))
+    self.assertEqual(sizes['dynamics/~/stochastic'], (30, 200))
+    self.assertEqual(sizes['inference/~/posterior'], (200, 2 * 30))
+    self.assertEqual(sizes['encoder/~/vector/~/mlp/~/hidden_2'], (400, 400))
+    self.assertEqual(sizes['reward/~/mlp/~/hidden_0'], (30 + 200, 400))
+
+  def test_states_know_nothing_of_the_future(self):
+    model = make_model(SPECS['vector'])
+    batch = data.random_batch(SPECS['vector'], B, L, C)
+    other = data.random_batch(SPECS['vector'], B, L, C, seed=1)
+    mixed = jax.tree.map(lambda x, y: np.concatenate([x[:, :-1], y[:, -1:]], axis=1), batch, other)
+    params = _make_params(model, batch)
+    infer = jax.jit(lambda x: model.features(model.loss(params, x, jax.random.key(0))[1].states))
+    np.testing.assert_allclose(infer(batch)[:, :-1], infer(mixed)[:, :-1], rtol=1e-5)
+    self.assertGreater(np.abs(infer(batch) - infer(mixed))[:, -1].min(), 0.0)
+
+  def test_imagination_needs_its_own_parameters_only(self):
+    model = make_model(SPECS['both'])
+    batch = data.random_batch(SPECS['both'], B, L, C)
+    params = _make_params(model, batch)
+    part = model.imagination_params(params)
+    self.assertEqual({name.split('/')[0] for name in params} - {name.split('/')[0] for name in part},
+                     {'encoder', 'inference', 'decoder'})
+
+    def imagine(params, actions):
+      state, total = _states(), 0.0
+      for t in range(2):
+        state = model.imagine_step(params, state, actions[:, t], jax.random.key(t))
+        total += sum(x.sum() for x in model.predict(params, model.features(state)))
+      return total
+
+    jax.eval_shape(imagine, part, batch.action)  # Would raise if something were missing.
+    gradient = jax.jit(jax.grad(imagine, argnums=(0, 1)))
+    gradients, action_gradients = gradient(params, batch.action)
+    self.assertTrue(np.all(action_gradients[:, :2] != 0.0))
+    for name, layer in gradients.items():
+      for leaf in layer.values():
+        self.assertEqual(bool(np.any(leaf != 0.0)), name in part, name)
+
+  def test_models_are_stacked(self):
+    # N models that imagine at once give what each of them gives.
+    model = make_model(SPECS['vector'])
+    batch = data.random_batch(SPECS['vector'], B, L, C)
+    models = [model.imagination_params(_make_params(model, batch, seed)) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: np.stack(x), *models)
+    arguments = (_states(), batch.action[:, 0], jax.random.key(0))
+    together = jax.jit(jax.vmap(model.imagine_step, in_axes=(0, None, None, None)))(stacked, *arguments)
+    for i, params in enumerate(models):
+      alone = model.imagine_step(params, *arguments)
+      np.testing.assert_allclose(together.stochastic[i], alone.stochastic, rtol=1e-4, atol=1e-5)
+
+  def test_draws_differ_by_key(self):
+    model = make_model(SPECS['vector'])
+    batch = data.random_batch(SPECS['vector'], B, L, C)
+    params = _make_params(model, batch)
+    step = jax.jit(model.imagine_step)
+    first, second = (step(params, _states(), batch.action[:, 0], jax.random.key(seed)) for seed in (0, 1))
+    np.testing.assert_array_equal(first.deterministic, second.deterministic)
+    self.assertTrue(np.all(first.stochastic != second.stochastic))
+    noise = world_model.sequence_noise(jax.random.key(0), B, L, S)
+    self.assertLen(np.unique(noise), B * L * S)
+
+  def test_expected_costs_count_repeated_steps(self):
+    batch = data.random_batch(SPECS['vector'], B, L, C)
+    costs = []
+    for action_repeat in (1, 2):
+      model = make_model(SPECS['vector'], action_repeat=action_repeat)
+      costs.append(model.predict(_make_params(model, batch), jnp.ones((S + D,))).cost)
+    np.testing.assert_allclose(2.0 * costs[0], costs[1], rtol=1e-6)
+
+  def test_wrong_settings(self):
+    with self.assertRaisesRegex(ValueError, "'image', 'vector' or both"):
+      make_model({'lidar': data.VECTOR})
+    with self.assertRaisesRegex(ValueError, 'RecurrentWorldModel.kl_balance'):
+      make_model(SPECS['vector'], kl_balance=1.5)
+    with self.assertRaisesRegex(ValueError, 'ImageDecoder.kernels'):
+      world_model.RecurrentWorldModel(SPECS['image'], data.ACTION_SPEC, 1, 1)
+
+  def test_wrong_batches(self):
+    model = make_model(SPECS['vector'], num_constraints=1)
+    batch = data.random_batch(SPECS['vector'], B, L, num_constraints=1)
+    params = jax.eval_shape(model.init, jax.random.key(0), batch)
+    with self.assertRaises(AssertionError):
+      jax.eval_shape(model.loss, params, batch._replace(cost=batch.cost[..., 0]), jax.random.key(0))
+
+
+class GinTest(absltest.TestCase):
+
+  def test_bindings_reach_the_modules(self):
+    self.addCleanup(gin.clear_config)
+    gin.parse_config("""
+      RecurrentWorldModel.encoder_factory = @ObservationEncoder
+      ObservationEncoder.image_factory = @ImageEncoder
+      ImageEncoder.kernels = (4, 4)
+      ImageEncoder.activation = @jax.nn.silu
+      RecurrentWorldModel.decoder_factory = @ObservationDecoder
+      ObservationDecoder.image_factory = @ImageDecoder
+      ImageDecoder.kernels = (6, 6)
+      RecurrentWorldModel.cost_factory = @NormalCost
+      RecurrentWorldModel.terminal_factory = @terminal/BernoulliHead
+      terminal/BernoulliHead.hidden_sizes = (7,)
+    """)
+    factory = gin.get_configurable('RecurrentWorldModel')
+    model = factory(SPECS['image'], data.ACTION_SPEC, num_constraints=1, action_repeat=1)
+    params = jax.eval_shape(model.init, jax.random.key(0), data.random_batch(SPECS['image'], 1, 1))
+    self.assertIn('encoder/~/image/~/conv_1', params)
+    self.assertNotIn('encoder/~/image/~/conv_2', params)
+    self.assertEqual(params['terminal/~/mlp/~/output']['w'].shape, (7, 1))
+    self.assertEqual(params['reward/~/mlp/~/output']['w'].shape, (400, 1))
+
+
+if __name__ == '__main__':
+  absltest.main()
