@@ -276,8 +276,11 @@ class UpdateSchedule(Protocol):
 class AgentBuilder(Protocol):
   """Makes the parts of an agent, so that the experiment can wire them without knowing which agent it is."""
 
-  def make_replay(self, environment: Environment, seed: int) -> Any:
-    """The store that the adder fills and the iterator reads; None if the agent keeps no data."""
+  def make_replay(self, environment: Environment, environment_steps: int, seed: int) -> Any:
+    """The store that the adder fills and the iterator reads; None if the agent keeps no data.
+
+    `environment_steps` is the length of the run, to say in time how much memory it will take.
+    """
 
   def make_adder(self, replay: Any) -> Adder | None:
     ...

@@ -1,4 +1,4 @@
-"""Adam as the paper uses it (appendix, table 3): clipped by global norm, and deaf to gradients that are not finite."""
+"""Adam as the paper uses it (appendix, "General"): clipped, and deaf to gradients that are not finite."""
 
 from typing import Any
 

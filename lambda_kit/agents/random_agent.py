@@ -57,7 +57,7 @@ class RandomLearner(core.Learner[tuple[()]]):
 class RandomAgent(core.AgentBuilder):
   """Builds the random agent."""
 
-  def make_replay(self, environment: core.Environment, seed: int) -> None:
+  def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> None:
     return None
 
   def make_adder(self, replay: Any) -> None:

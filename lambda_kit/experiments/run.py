@@ -67,7 +67,7 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
   try:
     seeds = Seeds.derive(seed)
     environment = environment_factory(seed=seeds.environment)
-    replay = agent.make_replay(environment, seeds.replay)
+    replay = agent.make_replay(environment, environment_steps, seeds.replay)
     adder = agent.make_adder(replay)
     learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seeds.learner)
     actor = agent.make_actor(environment, learner, adder, seeds.actor, evaluation=False)

@@ -45,8 +45,8 @@ class SwagState(NamedTuple):
 def cyclic_learning_rate(update: types.Array, base: float, factor: float, burn_in: int, period: int) -> types.Array:
   """The rate of update u = 1, 2, ...: a triangular wave between `base` and `base * factor`.
 
-  Its peaks are the updates whose result is a snapshot ("end cyclic lr period with the base LR times this factor",
-  table 3), its troughs lie half-way between. With the paper's numbers it starts from the trough at u = 0.
+  Its peaks are the updates whose result is a snapshot ("End cyclic lr period with the base LR times this factor",
+  table 1), its troughs lie half-way between. With the paper's numbers it starts from the trough at u = 0.
   """
   phase = jnp.mod(jnp.asarray(update) - burn_in, period) / period  # In [0, 1), 0 at snapshots.
   return base * (1 + (factor - 1) * jnp.abs(2 * phase - 1))
@@ -87,7 +87,7 @@ def add_snapshot(moments: Moments, params: core.Params, select: Callable[[core.P
   num_models = moments.columns.shape[0]
   chex.assert_shape([snapshot, moments.variance], (moments.columns.shape[1],))
   variance = (1 - step) * (moments.variance + step * jnp.square(snapshot - old_mean))
-  # `columns` are written and not read here: XLA would copy all [K, P] of them at every update, snapshot or not.
+  # `columns` are written but not read: a read here makes XLA copy all [K, P] of them at every update, due or not.
   deviation, oldest = snapshot - new_mean, moments.num_snapshots % num_models
   columns = moments.columns.at[oldest].set(deviation)
   square_norms = moments.square_norms.at[oldest].set(jnp.sum(jnp.square(deviation)))
@@ -138,7 +138,7 @@ def draw(mean: types.Array, variance: types.Array, columns: types.Array, scale: 
 
 @gin.register
 class Swag(core.Posterior[SwagState]):
-  """SWAG over the selected parameters, learned by Adam with a cyclic rate. Defaults are those of table 3.
+  """SWAG over the selected parameters, learned by Adam with a cyclic rate. Defaults are those of table 1.
 
   An update that was skipped for a gradient that is not finite counts neither for the rate nor for the snapshots.
   There is no posterior until K snapshots are in: samples and the mean are the current parameters until then, which

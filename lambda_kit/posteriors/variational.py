@@ -1,4 +1,4 @@
-"""Variational inference with a Gaussian that factorises over parameters ("Bayes by backprop"; Blundell et al., 2015)."""
+"""Variational inference with a Gaussian that factorises over parameters (Blundell et al., 2015)."""
 
 from typing import Any, Callable, NamedTuple
 
@@ -83,10 +83,10 @@ class Variational(core.Posterior[VariationalState]):
       mean, std = self._select(params), jax.tree.map(jax.nn.softplus, rho)
       value, aux = loss(selection.merge(params, draw(mean, std, draw_key), positions), loss_key)
       divergence = sum(jax.tree.leaves(jax.tree.map(lambda m, s: gaussian_kl(m, s, self._prior_std), mean, std)))
-      return value + self._kl_scale * divergence, (value, divergence, aux)
+      return value + self._kl_scale * divergence, (value, divergence, _root_mean_square(std), aux)
 
     variables = (state.params, state.rho)
-    gradients, (value, divergence, aux) = jax.grad(objective, has_aux=True)(variables)
+    gradients, (value, divergence, spread, aux) = jax.grad(objective, has_aux=True)(variables)
     updates, opt_state = self._optimizer.update(gradients, state.opt_state, variables)
     params_updates, rho_updates = updates
     rho_updates = jax.tree.map(lambda update: self._std_rate_factor * update, rho_updates)
@@ -97,7 +97,7 @@ class Variational(core.Posterior[VariationalState]):
         gradient_norm=optax.tree.norm(gradients),
         skipped_updates=optimizers.skipped_updates(opt_state),
         parameters_kl=divergence,
-        posterior_spread=_root_mean_square(jax.tree.map(jax.nn.softplus, rho)))
+        posterior_spread=spread)
     return VariationalState(params, rho, opt_state), aux, metrics
 
   def mean(self, state: VariationalState) -> core.Params:

@@ -55,7 +55,7 @@ class _Parts:
   def __init__(self, num_constraints=1, **options):
     self.environment = _environment(num_constraints)
     self.agent = _agent(**options)
-    self.replay = self.agent.make_replay(self.environment, seed=0)
+    self.replay = self.agent.make_replay(self.environment, environment_steps=100, seed=0)
     self.adder = self.agent.make_adder(self.replay)
     self.learner = self.agent.make_learner(self.environment, self.agent.make_dataset_iterator(self.replay), seed=1)
     self.actor = self.agent.make_actor(self.environment, self.learner, self.adder, seed=2, evaluation=False)
@@ -144,6 +144,18 @@ def test_a_planner_takes_the_place_of_the_policy():
   parts.actor.update()
   actions = parts.play()
   assert np.abs(actions).max() <= 1 and len(np.unique(actions)) > 3
+
+
+def test_episodes_are_written_and_start_another_run(tmp_path):
+  """Algorithm 2, line 1: from an offline dataset."""
+  first = _Parts(save_episodes=str(tmp_path / 'data'))
+  assert first.replay.num_episodes == 2 and len(list((tmp_path / 'data').iterdir())) == 2
+  second = _Parts(offline_data=str(tmp_path / 'data'))
+  assert second.replay.num_episodes == 4  # Two of its own come on top.
+  for (_, ours), (_, theirs) in zip(second.replay.items(), first.replay.items()):
+    np.testing.assert_array_equal(ours.action, theirs.action)
+  with pytest.raises(ValueError, match='data'):
+    _Parts(num_constraints=2, offline_data=str(tmp_path / 'data'))
 
 
 def test_gradients_that_are_not_finite_are_skipped_then_reported():

@@ -30,7 +30,8 @@ def _naive_columns(snapshots, decay, num_models):
                    for n in range(max(1, count - num_models + 1), count + 1)])
 
 
-_add_snapshot = jax.jit(lambda moments, tree, decay, scale: swag.add_snapshot(moments, tree, fakes.select, decay, scale))
+_add_snapshot = jax.jit(
+    lambda moments, tree, decay, scale: swag.add_snapshot(moments, tree, fakes.select, decay, scale))
 
 
 def _moments_of(trees, decay=_DECAY, scale=1.0):
@@ -60,7 +61,8 @@ def _noisy():
 @functools.cache
 def _linear():
   """Snapshots after 7, 11, 15, ... updates. Adam's step on a constant gradient is its rate."""
-  posterior = swag.Swag(fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2, eps=1e-12)
+  posterior = swag.Swag(fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2,
+                        eps=1e-12)
   return fakes.Jitted(posterior, fakes.linear_loss(1.0))
 
 

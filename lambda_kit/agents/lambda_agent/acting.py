@@ -57,6 +57,7 @@ class LambdaActor(core.Actor):
     self._initial = jax.jit(lambda key: ActorCarry(
         networks.world_model.initial_state(1), jnp.zeros((1, *self._spec.shape), jnp.float32), selection.init_carry(1), key))
     self._step = jax.jit(make_actor_step(networks, selection))
+    self._random_step = jax.jit(_random_step)
     self._carry = self._initial(key)
     self._variables: list[Any] = []
     self._learned = False
@@ -65,12 +66,10 @@ class LambdaActor(core.Actor):
   def select_action(self, observation: types.Observation) -> np.ndarray:
     batched = {name: np.asarray(value)[None] for name, value in observation.items()}
     if not self._learned and not self._evaluation:
-      key, action_key = jax.random.split(self._carry.key)
-      action = jax.random.uniform(action_key, (1, *self._spec.shape), minval=-1.0, maxval=1.0)
-      self._carry = self._carry._replace(key=key, action=action)
+      self._carry = self._random_step(self._carry)
     else:
       self._carry = self._step(*self._variables, self._carry, batched)
-    return np.asarray(self._carry.action[0])
+    return np.asarray(self._carry.action)[0]
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     self._carry = self._initial(self._carry.key)
@@ -102,3 +101,8 @@ def make_actor_step(
     return ActorCarry(belief, action, plan, key)
 
   return step
+
+
+def _random_step(carry: ActorCarry) -> ActorCarry:
+  key, action_key = jax.random.split(carry.key)
+  return carry._replace(key=key, action=jax.random.uniform(action_key, carry.action.shape, minval=-1.0, maxval=1.0))

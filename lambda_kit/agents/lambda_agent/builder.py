@@ -25,6 +25,7 @@ from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import dataset as dataset_lib
 from lambda_kit.replay import episodes
+from lambda_kit.replay import offline
 
 
 @gin.register
@@ -51,6 +52,8 @@ class LambdaAgent(core.AgentBuilder):
     policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
     target_update: How shadow critics follow.
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
+    offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1).
+    save_episodes: Folder to which each episode of training is written, in the form that `offline_data` reads.
     max_skips: Non-finite gradients in a row before the run is stopped.
   """
 
@@ -84,6 +87,8 @@ class LambdaAgent(core.AgentBuilder):
       cost_critic_clip: float = 50.0,
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
       planner_factory: core.PlannerFactory | None = None,
+      offline_data: str | None = None,
+      save_episodes: str | None = None,
       max_skips: int = 50,
   ):
     for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size)):
@@ -107,15 +112,23 @@ class LambdaAgent(core.AgentBuilder):
     self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
     self._target_update = target_update
     self._planner_factory = planner_factory
+    self._offline_data, self._save_episodes = offline_data, save_episodes
     self._max_skips = max_skips
     self._networks: networks_lib.LambdaNetworks | None = None
 
-  def make_replay(self, environment: core.Environment, seed: int) -> buffer_lib.EpisodeBuffer:
+  def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
     header = episodes.Header.of(environment, action_repeat=self._action_repeat)
-    return self._replay_factory(header=header, seed=seed)
+    replay = self._replay_factory(header=header, seed=seed)
+    replay.warn_if_short(environment_steps)
+    if self._offline_data is not None:
+      for episode in offline.load_dataset(self._offline_data, header):
+        replay.add(episode)
+    return replay
 
   def make_adder(self, replay: buffer_lib.EpisodeBuffer) -> adder_lib.EpisodeAdder:
-    return adder_lib.EpisodeAdder(replay)
+    if self._save_episodes is None:
+      return adder_lib.EpisodeAdder(replay)
+    return adder_lib.EpisodeAdder(replay, offline.EpisodeWriter(self._save_episodes, replay.header).write)
 
   def make_dataset_iterator(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
     return dataset_lib.ReplayDataset(replay, self._batch_size)
