@@ -6,6 +6,7 @@ from typing import Any, Callable
 import numpy as np
 
 from lambda_kit.benchmarks import contenders
+from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import environment as environment_lib
 from lambda_kit.environments.safety_gym import loading
@@ -53,7 +54,7 @@ def reference_images(task: str, steps: int) -> Callable[[int], int]:
   environment.unwrapped.task.build_observation_space()
 
   def episode(seed: int) -> int:
-    environment.reset(seed=environment_lib.episode_seed(0, seed))
+    environment.reset(seed=episodic.episode_seed(0, seed))
     for action in _actions(seed, environment.action_space.shape, steps):
       for _ in range(_ACTION_REPEAT):
         environment.step(action)
@@ -66,7 +67,7 @@ def reference_vectors(task: str, steps: int) -> Callable[[int], int]:
   environment = loading.safety_gymnasium().make(task)
 
   def episode(seed: int) -> int:
-    environment.reset(seed=environment_lib.episode_seed(0, seed))
+    environment.reset(seed=episodic.episode_seed(0, seed))
     for action in _actions(seed, environment.action_space.shape, _ACTION_REPEAT * steps):
       environment.step(action)
     return _ACTION_REPEAT * steps
@@ -78,7 +79,7 @@ def reference_resets(task: str) -> Callable[[int], int]:
   environment = loading.safety_gymnasium().make(task)
 
   def reset(seed: int) -> int:
-    environment.reset(seed=environment_lib.episode_seed(0, seed))
+    environment.reset(seed=episodic.episode_seed(0, seed))
     return 1
 
   return reset

@@ -2,21 +2,18 @@
 
 from typing import Any, Callable, Sequence
 
-import dm_env
 from dm_env import specs
 import gin
 import numpy as np
 from PIL import Image
 
-from lambda_kit import core
-from lambda_kit import types
+from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
-from lambda_kit.environments.safety_gym import environment as safety_gym
 from lambda_kit.environments.safety_gym import loading
 
 
 @gin.register
-class GymnasiumTask(core.Environment):
+class GymnasiumTask(episodic.EpisodicEnvironment):
   """Adapts a gymnasium environment with costs in `info`, or with safety-gymnasium's six-tuple.
 
   Numbers of the observation become 'vector' (flattened in the order of the space), a picture in it becomes 'image'.
@@ -31,43 +28,34 @@ class GymnasiumTask(core.Environment):
 
   def __init__(self, seed: int, task: str, make: Callable[..., Any] | None = None,
                cost_keys: Sequence[str] = ('cost',)):
+    super().__init__(seed, tuple(cost_keys))
     self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
     self._task = task
-    self._seed = seed
-    self._cost_keys = tuple(cost_keys)
     self._leaves = _leaves(self._gymnasium.observation_space)
     if sum(_is_image(space) for _, space in self._leaves) > 1:
       raise ValueError(f'{task} observes several pictures; one is supported.')
     if not hasattr(self._gymnasium.action_space, 'low'):
       raise ValueError(f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).')
-    self._next_episode = 0
-    self._step_count = 0
-    self._needs_reset = True
 
-  def reset(self) -> dm_env.TimeStep:
-    observation, _ = self._gymnasium.reset(seed=safety_gym.episode_seed(self._seed, self._next_episode))
-    self._next_episode += 1
-    self._step_count = 0
-    self._needs_reset = False
-    return dm_env.restart(self._convert(observation))
+  def begin(self, seed: int) -> dict[str, np.ndarray]:
+    observation, _ = self._gymnasium.reset(seed=seed)
+    return self._convert(observation)
 
-  def step(self, action: np.ndarray) -> dm_env.TimeStep:
-    if self._needs_reset:
-      return self.reset()
-    result = self._gymnasium.step(action)
-    if len(result) == 6:
-      observation, reward, cost, terminated, truncated, info = result
-      info = dict(info, cost=cost)
-    else:
-      observation, reward, terminated, truncated, info = result
-    self._step_count = 1
-    self._needs_reset = bool(terminated or truncated)
-    cmdp_reward = types.CmdpReward(float(reward), self._costs(info))
-    if terminated:
-      return dm_env.termination(cmdp_reward, self._convert(observation))
-    if truncated:
-      return dm_env.truncation(cmdp_reward, self._convert(observation))
-    return dm_env.transition(cmdp_reward, self._convert(observation))
+  def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
+    total_reward, total_cost = 0.0, np.zeros(len(self.constraint_names))
+    for step_count in range(1, count + 1):
+      result = self._gymnasium.step(action)
+      if len(result) == 6:
+        observation, reward, cost, terminated, truncated, info = result
+        info = dict(info, cost=cost)
+      else:
+        observation, reward, terminated, truncated, info = result
+      total_reward += float(reward)
+      total_cost += self._costs(info)
+      if terminated or truncated:
+        break
+    return episodic.Outcome(self._convert(observation), total_reward, total_cost, bool(terminated), bool(truncated),
+                            step_count)
 
   def observation_spec(self) -> dict[str, specs.Array]:
     result = {}
@@ -85,27 +73,6 @@ class GymnasiumTask(core.Environment):
     space = self._gymnasium.action_space
     return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name='action')
 
-  def reward_spec(self) -> types.CmdpReward:
-    return types.CmdpReward(specs.Array((), np.float64, name='reward'),
-                            specs.Array((len(self._cost_keys),), np.float64, name='cost'))
-
-  @property
-  def constraint_names(self) -> tuple[str, ...]:
-    return self._cost_keys
-
-  @property
-  def next_episode(self) -> int:
-    return self._next_episode
-
-  @next_episode.setter
-  def next_episode(self, number: int) -> None:
-    self._next_episode = number
-    self._needs_reset = True
-
-  @property
-  def last_step_count(self) -> int:
-    return self._step_count
-
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     viewer = getattr(getattr(self._gymnasium.unwrapped, 'mujoco_renderer', None), 'viewer', None)
     if viewer is not None:
@@ -116,11 +83,11 @@ class GymnasiumTask(core.Environment):
     self._gymnasium.close()
 
   def _costs(self, info: dict[str, Any]) -> np.ndarray:
-    missing = [key for key in self._cost_keys if key not in info]
+    missing = [key for key in self.constraint_names if key not in info]
     if missing:
       raise ValueError(f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
                        'GymnasiumTask.cost_keys, or choose a task that has costs.')
-    return np.array([float(info[key]) for key in self._cost_keys])
+    return np.array([float(info[key]) for key in self.constraint_names])
 
   def _convert(self, observation: Any) -> dict[str, np.ndarray]:
     result, numbers = {}, []

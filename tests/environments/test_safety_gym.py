@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lambda_kit.environments import episodic
 from lambda_kit.environments.safety_gym import environment as environment_lib
 from lambda_kit.environments.safety_gym import world
 
@@ -38,7 +39,7 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
     theirs.reset(seed=0)  # Its first reset computes forces once less, which shows in the last digits of the physics.
     for episode in range(3):
       rng = np.random.default_rng(episode)
-      vector, _ = theirs.reset(seed=environment_lib.episode_seed(5, episode))
+      vector, _ = theirs.reset(seed=episodic.episode_seed(5, episode))
       timestep = ours.reset()
       step = 0
       while not timestep.last():
@@ -66,7 +67,7 @@ def test_pixels_equal_those_of_safety_gymnasium(task_id):
   theirs = reference_lib.reference(task_id)
   theirs.reset(seed=0)
   for episode in range(2):
-    theirs.reset(seed=environment_lib.episode_seed(7, episode))
+    theirs.reset(seed=episodic.episode_seed(7, episode))
     timestep = ours.reset()
     rng = np.random.default_rng(episode)
     for _ in range(8):

@@ -2,13 +2,11 @@
 
 from typing import Sequence
 
-import dm_env
 from dm_env import specs
 import gin
 import numpy as np
 
-from lambda_kit import core
-from lambda_kit import types
+from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import camera as camera_lib
 from lambda_kit.environments.safety_gym import simulation as simulation_lib
@@ -24,7 +22,7 @@ _SOURCES = ('image', 'vector')
 
 
 @gin.register
-class SafetyGymnasium(core.Environment):
+class SafetyGymnasium(episodic.EpisodicEnvironment):
   """A navigation task of safety-gymnasium.
 
   Args:
@@ -52,54 +50,34 @@ class SafetyGymnasium(core.Environment):
       raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
     if not constraints:
       raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
+    super().__init__(seed, tuple(constraints))
     self._simulation = simulation_lib.Simulation(
         task, episode_length=episode_length, frameskip_probability=frameskip_probability)
     self._task = self._simulation.task
-    self._seed = seed
     self._observations = observations
-    self._constraints = tuple(constraints)
     self._image_size = image_size
     self._camera_options = dict(multisampling=multisampling, reflections=reflections)
     self._picture: world.PictureModel | None = None
     self._cameras: dict[tuple[int, int], camera_lib.Camera] = {}
     self._camera_pose = self._find_camera_pose() if original_camera else None
     self._box_alpha = box_alpha
-    self._next_episode = 0
-    self._step_count = 0
-    self._needs_reset = True
     self._check_constraints()
 
-  def reset(self) -> dm_env.TimeStep:
-    self._simulation.reset(episode_seed(self._seed, self._next_episode))
-    self._next_episode += 1
-    self._step_count = 0
-    self._needs_reset = False
+  def begin(self, seed: int) -> dict[str, np.ndarray]:
+    self._simulation.reset(seed)
     self._adjust_world()
-    return dm_env.restart(self._observe())
+    return self._observe()
 
-  def step(self, action: np.ndarray) -> dm_env.TimeStep:
-    return self.step_many(action, 1)
-
-  def step_many(self, action: np.ndarray, count: int) -> dm_env.TimeStep:
-    """Repeats `action` for up to `count` simulator steps, with sums of rewards and costs, and observes once."""
-    if self._needs_reset:
-      return self.reset()
-    reward, cost = 0.0, np.zeros(len(self._constraints))
-    for self._step_count in range(1, count + 1):
-      advance = self._simulation.advance(action)
+  def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
+    reward, cost = 0.0, np.zeros(len(self.constraint_names))
+    for step_count in range(1, count + 1):
+      result = self._simulation.advance(action)
       self._simulation.refresh()
-      reward += advance.reward
-      cost += self._constraint_costs(advance.costs)
-      if advance.terminated or advance.truncated:
+      reward += result.reward
+      cost += self._constraint_costs(result.costs)
+      if result.terminated or result.truncated:
         break
-    observation, cmdp_reward = self._observe(), types.CmdpReward(reward, cost)
-    if advance.terminated:
-      self._needs_reset = True
-      return dm_env.termination(cmdp_reward, observation)
-    if advance.truncated:
-      self._needs_reset = True
-      return dm_env.truncation(cmdp_reward, observation)
-    return dm_env.transition(cmdp_reward, observation)
+    return episodic.Outcome(self._observe(), reward, cost, result.terminated, result.truncated, step_count)
 
   def observation_spec(self) -> dict[str, specs.Array]:
     shapes = {
@@ -111,27 +89,6 @@ class SafetyGymnasium(core.Environment):
   def action_spec(self) -> specs.BoundedArray:
     space = self._task.action_space
     return specs.BoundedArray(space.shape, np.float64, space.low, space.high, name='action')
-
-  def reward_spec(self) -> types.CmdpReward:
-    return types.CmdpReward(specs.Array((), np.float64, name='reward'),
-                            specs.Array((len(self._constraints),), np.float64, name='cost'))
-
-  @property
-  def constraint_names(self) -> tuple[str, ...]:
-    return self._constraints
-
-  @property
-  def next_episode(self) -> int:
-    return self._next_episode
-
-  @next_episode.setter
-  def next_episode(self, number: int) -> None:
-    self._next_episode = number
-    self._needs_reset = True
-
-  @property
-  def last_step_count(self) -> int:
-    return self._step_count
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     return self._camera(height, width).render(self._task.data)
@@ -160,14 +117,14 @@ class SafetyGymnasium(core.Environment):
 
   def _constraint_costs(self, costs: dict[str, float]) -> np.ndarray:
     """Cost of each constraint, [C]: the sum of its terms, or whether there is any where costs are indicators."""
-    values = np.array([sum(v for k, v in costs.items() if _belongs(k, name)) for name in self._constraints])
+    values = np.array([sum(v for k, v in costs.items() if _belongs(k, name)) for name in self.constraint_names])
     return (values > 0).astype(np.float64) if self._task.cost_conf.constrain_indicator else values
 
   def _check_constraints(self) -> None:
     # The timer hides the buttons' costs in the first steps of an episode; their names are known all the same.
     terms = set(self._simulation.costs()) | {f'cost_{o.name}' for o in self._task._obstacles  # pylint: disable=protected-access
                                              if o.is_constrained}
-    for name in self._constraints:
+    for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
         known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})
         raise ValueError(f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.')
@@ -196,7 +153,3 @@ class SafetyGymnasium(core.Environment):
 def _belongs(term: str, constraint: str) -> bool:
   return term == f'cost_{constraint}' or term.startswith(f'cost_{constraint}_')
 
-
-def episode_seed(seed: int, episode: int) -> int:
-  """A seed for safety-gymnasium's generator, different for each (seed, episode)."""
-  return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0])
