@@ -67,6 +67,7 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
   try:
     seeds = Seeds.derive(seed)
     environment = environment_factory(seed=seeds.environment)
+    tables.cost_limits(cost_limit, len(environment.constraint_names))  # Refuses limits that don't fit the constraints.
     replay = agent.make_replay(environment, environment_steps, seeds.replay)
     adder = agent.make_adder(replay)
     learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seeds.learner)
@@ -75,7 +76,6 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
     evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
     evaluation_actor = agent.make_actor(evaluation_environment, learner, None, seeds.evaluation_actor, evaluation=True)
     evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, evaluation_episodes)
-    tables.cost_limits(cost_limit, len(environment.constraint_names))  # Refuses limits that don't fit the constraints.
   except ValueError as error:
     raise SetupError(str(error)) from error
 

@@ -8,10 +8,15 @@ import subprocess
 import sys
 import time
 
+import gin
 import pytest
 
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.experiments import configuration
+
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = ('--gin_file=gin/tiny_grid.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
+# The launcher's own work, with an agent that costs nothing.
+_TINY = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/variants/random.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
          '--gin_bindings=run_experiment.evaluate_every = 500', '--gin_bindings=run_experiment.evaluation_episodes = 2')
 
 
@@ -50,7 +55,7 @@ def test_a_run_leaves_everything(tiny):
   assert (workdir / 'learning_curve.png').read_bytes().startswith(b'\x89PNG')
   assert list((workdir / 'tensorboard').iterdir())
   assert 'run_experiment.seed = 7' in (workdir / 'config.gin').read_text()
-  assert 'PeriodicUpdates.updates = 100' in (workdir / 'operative_config.gin').read_text()  # A default.
+  assert 'GridCmdp.slip = 0.05' in (workdir / 'operative_config.gin').read_text()  # A default.
 
 
 def test_the_saved_config_runs_again_with_the_same_result(tiny, tmp_path):
@@ -72,23 +77,50 @@ def test_an_existing_run_is_not_overwritten(tiny):
   assert done.returncode != 0 and 'already holds a run' in done.stderr
 
 
-@pytest.mark.parametrize('task', ['sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1',
-                                  'sg6_pointbutton1', 'sg6_doggogoal1', 'sg6_observable_pointpush1', 'tiny_grid'])
-def test_every_experiment_builds_and_steps(task, tmp_path):
-  arguments = [f'--gin_file=gin/{task}.gin']
-  if task.startswith('sg6'):
-    arguments += ['--gin_file=gin/variants/quick.gin', '--gin_file=gin/variants/vector.gin']
-  done = _run(*arguments, '--dry_run', f'--workdir={tmp_path / "none"}')
+_SG6 = ('sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1', 'sg6_pointbutton1', 'sg6_doggogoal1',
+        'sg6_observable_pointpush1')
+
+
+@pytest.mark.parametrize('layers', [
+    *((task, 'variants/random', 'variants/vector') for task in _SG6), ('sg6_pointgoal1', 'variants/quick'), ('tiny_grid',)])
+def test_experiments_build_and_step(layers, tmp_path):
+  done = _run(*(f'--gin_file=gin/{layer}.gin' for layer in layers), '--dry_run', f'--workdir={tmp_path / "none"}')
   assert done.returncode == 0, done.stderr
   assert 'run_experiment.environment_steps = %ENVIRONMENT_STEPS' in done.stdout and 'one step was taken' in done.stdout
   assert not (tmp_path / 'none').exists()
+
+
+@pytest.mark.parametrize('task', [*_SG6, 'tiny_grid'])
+@pytest.mark.parametrize('variant', sorted(path.stem for path in (_ROOT / 'gin' / 'variants').iterdir()))
+def test_every_variant_fits_every_experiment(task, variant):
+  if task == 'tiny_grid' and variant in ('quick', 'vector'):
+    with pytest.raises(configuration.ConfigurationError, match='SafetyGymnasium'):  # These are about its tasks.
+      configuration.parse([f'gin/{task}.gin', f'gin/variants/{variant}.gin'], search_paths=[str(_ROOT)])
+  else:
+    configuration.parse([f'gin/{task}.gin', f'gin/variants/{variant}.gin'], search_paths=[str(_ROOT)])
+  gin.clear_config()
+
+
+def test_lambda_learns_through_the_launcher(tmp_path):
+  """All of LAMBDA at the smallest size: it has to run, to log finite numbers, and to use every binding."""
+  bindings = ('WIDTH = 8', 'ENVIRONMENT_STEPS = 500', 'PeriodicUpdates.first = 200', 'PeriodicUpdates.initial_updates = 3',
+              'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16', 'LambdaAgent.batch_size = 4',
+              'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3', 'EpisodeBuffer.sequence_length = 5',
+              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'run_experiment.evaluation_episodes = 1',
+              'run_experiment.with_video = False')
+  done = _run('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in bindings),
+              f'--workdir={tmp_path}')
+  assert done.returncode == 0, done.stderr
+  rows = _rows(tmp_path / 'learner.jsonl')
+  assert [row['updates'] for row in rows] == [3, 5, 7, 9]
+  assert all(value is not None for row in rows for value in row.values())  # Numbers that are not finite are null.
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_interrupts_keep_everything_written(number, tmp_path):
   """Ctrl-C and SIGTERM end a run with its logs whole and a figure of what was done."""
   process = subprocess.Popen(
-      _command('--gin_file=gin/tiny_grid.gin', '--gin_bindings=ENVIRONMENT_STEPS = 100_000_000', f'--workdir={tmp_path}'),
+      _command(*_TINY, '--gin_bindings=ENVIRONMENT_STEPS = 100_000_000', f'--workdir={tmp_path}'),
       cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   deadline = time.monotonic() + 120
   while not (tmp_path / 'evaluation.jsonl').exists() and time.monotonic() < deadline:
@@ -106,8 +138,9 @@ def test_interrupts_keep_everything_written(number, tmp_path):
     (('--gin_file=gin/sg6_pointgaol1.gin',), 'Did you mean gin/sg6_pointgoal1.gin'),
     ((*_TINY, '--gin_bindings=GridCmdp.slipp = 0.1'), 'Did you mean slip'),
     ((*_TINY, '--gin_bindings=SafetyGymnasium.image_size = 32'), 'SafetyGymnasium.image_size configures nothing'),
-    (('--gin_file=gin/base/experiment.gin', '--gin_file=gin/envs/grid.gin'), 'ENVIRONMENT_STEPS must be set'),
-    (('--gin_file=gin/sg6_pointgoal1.gin', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"), 'Did you mean SafetyPointGoal1-v0'),
+    (('--gin_file=gin/base/lambda.gin', '--gin_file=gin/envs/grid.gin'), 'ENVIRONMENT_STEPS must be set'),
+    (('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/random.gin', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
+     'Did you mean SafetyPointGoal1-v0'),
     ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
     ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
 ])
@@ -123,7 +156,7 @@ def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
 
 def test_a_machine_without_opengl_is_told_what_to_install(tmp_path):
   """An EGL that finds no vendor, as on a machine with libegl1 but no Mesa."""
-  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--dry_run', MUJOCO_GL='egl',
+  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/random.gin', '--dry_run', MUJOCO_GL='egl',
               __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
   assert done.returncode != 0
   assert 'apt-get install' in done.stderr and 'libgl1-mesa-dri' in done.stderr and 'Traceback' not in done.stderr

@@ -162,7 +162,11 @@ class LambdaAgent(core.AgentBuilder):
                               evaluation)
 
   def _limits(self, environment: core.Environment) -> np.ndarray:
-    return np.broadcast_to(np.asarray(self._cost_limit, float), (len(environment.constraint_names),))
+    names = environment.constraint_names
+    if np.size(self._cost_limit) not in (1, len(names)):
+      raise ValueError(f'LambdaAgent.cost_limit = {self._cost_limit} has {np.size(self._cost_limit)} limits for the '
+                       f'{len(names)} constraints {names}.')
+    return np.broadcast_to(np.asarray(self._cost_limit, float), (len(names),))
 
   def _make_networks(self, environment: core.Environment) -> networks_lib.LambdaNetworks:
     # Made once: gin's references would build other objects at each call.
