@@ -58,6 +58,7 @@ def explain(error: BaseException | str) -> str:
 
 _context: Any = None
 _backend: str | None = None
+_target: Any = None  # The renderer whose buffer is being drawn into.
 
 
 def make_current() -> str:
@@ -65,7 +66,7 @@ def make_current() -> str:
 
   One context serves all cameras of a process: with a second one, pictures came back as garbage.
   """
-  global _context, _backend
+  global _context, _backend, _target
   if _context is None:
     # Before the driver loads. Pictures of 64x64 are one tile, so more threads only add hand-overs; 0 rasterises in
     # the calling thread.
@@ -90,14 +91,19 @@ def make_current() -> str:
                         f'\nOn Debian and Ubuntu one command installs all: apt-get install --no-install-recommends '
                         f'{PACKAGES}\nTasks on vector observations need no OpenGL.')
   _context.make_current()
+  _target = None
   return _backend
 
 
 def draw_into(renderer: Any) -> None:
   """Directs what is drawn next to the off-screen buffer of an `MjrContext`; each camera has one."""
+  global _target
+  if _target is renderer:
+    return
   make_current()
   mujoco = import_mujoco()
   mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, renderer)
+  _target = renderer
 
 
 class SharedContext:
@@ -116,10 +122,10 @@ class SharedContext:
 
 def free() -> None:
   """Frees the context; left to the garbage collector at exit, it prints an error."""
-  global _context
+  global _context, _target
   if _context is not None:
     _context.free()
-    _context = None
+    _context = _target = None
 
 
 def _forget_pyopengl() -> None:

@@ -4,6 +4,7 @@ Objects that the camera can't see, neither directly nor mirrored in the floor, a
 is drawn with the same calls and settings, so the pictures are identical to the bit.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,18 +48,20 @@ class Camera:
     self._viewpoint.fixedcamid = self._id
     self._rectangle = mujoco.MjrRect(0, 0, width, height)
     self._pixels = np.zeros((height, width, 3), np.uint8)
-    # Sites have no bounding radius of their own; the corner of a box of their sizes is beyond all their shapes.
-    self._site_radius = np.linalg.norm(model.site_size, axis=1)
+    # Geoms come first, then sites. Sites have no bounding radius of their own; the corner of a box of their sizes is
+    # beyond all their shapes. The floor has no bound, and is always seen.
+    radii = np.concatenate([model.geom_rbound, np.linalg.norm(model.site_size, axis=1)])
+    radii[:model.ngeom][model.geom_rbound == 0] = np.inf
+    self._margins = -(radii + 1e-3)[:, None]
 
   def render(self, data: Any) -> np.ndarray:
     """Returns what the camera sees, uint8 [height, width, 3]."""
     mujoco, model = self._mujoco, self._model
     opengl.draw_into(self._context)
-    hidden_geoms = self._out_of_sight(data, data.geom_xpos, model.geom_rbound) & (model.geom_rbound > 0)
-    hidden_sites = self._out_of_sight(data, data.site_xpos, self._site_radius)
+    hidden = self._out_of_sight(data)
     geom_alpha, site_alpha = model.geom_rgba[:, 3].copy(), model.site_rgba[:, 3].copy()
-    model.geom_rgba[hidden_geoms, 3] = 0  # MuJoCo leaves fully transparent objects out of a scene.
-    model.site_rgba[hidden_sites, 3] = 0
+    model.geom_rgba[hidden[:model.ngeom], 3] = 0  # MuJoCo leaves fully transparent objects out of a scene.
+    model.site_rgba[hidden[model.ngeom:], 3] = 0
     mujoco.mjv_updateScene(model, data, self._options, self._perturbation, self._viewpoint,
                            mujoco.mjtCatBit.mjCAT_ALL.value, self._scene)
     model.geom_rgba[:, 3], model.site_rgba[:, 3] = geom_alpha, site_alpha
@@ -66,21 +69,17 @@ class Camera:
     mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
     return self._pixels[::-1].copy()  # OpenGL's first row is the lowest.
 
-  def _out_of_sight(self, data: Any, positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """For bounding spheres [n]: True where the sphere and its mirror image below the floor miss the view."""
-    rotation = data.cam_xmat[self._id].reshape(3, 3)
-    eye = data.cam_xpos[self._id]
-    half_height = np.deg2rad(self._model.cam_fovy[self._id]) / 2
-    half_width = np.arctan(np.tan(half_height) * self._rectangle.width / self._rectangle.height)
+  def _out_of_sight(self, data: Any) -> np.ndarray:
+    """For all geoms and sites: True where bounding sphere and mirror image below the floor both miss the view."""
+    half_height = math.radians(self._model.cam_fovy[self._id]) / 2
+    half_width = math.atan(math.tan(half_height) * self._rectangle.width / self._rectangle.height)
+    x, right, y, up = math.cos(half_width), math.sin(half_width), math.cos(half_height), math.sin(half_height)
     # Inward normals of the four sides of the view, which opens along -z of the camera.
-    normals = np.array([
-        [np.cos(half_width), 0, -np.sin(half_width)], [-np.cos(half_width), 0, -np.sin(half_width)],
-        [0, np.cos(half_height), -np.sin(half_height)], [0, -np.cos(half_height), -np.sin(half_height)],
-    ]) @ rotation.T
-    margin = -(radii + 1e-3)[:, None]
-    seen = ((positions - eye) @ normals.T >= margin).all(axis=1)
-    mirrored = ((positions * (1, 1, -1) - eye) @ normals.T >= margin).all(axis=1)
-    return ~(seen | mirrored)
+    normals = data.cam_xmat[self._id].reshape(3, 3) @ np.array([[x, -x, 0, 0], [0, 0, y, -y], [-right, -right, -up, -up]])
+    positions = np.concatenate([data.geom_xpos, data.site_xpos])
+    depths = (positions - data.cam_xpos[self._id]) @ normals  # [n, 4]
+    mirrored = depths - 2 * positions[:, 2:] * normals[2]
+    return ~((depths >= self._margins).all(axis=1) | (mirrored >= self._margins).all(axis=1))
 
   def close(self) -> None:
     if self._context is not None:
