@@ -18,6 +18,7 @@ import sys
 from absl import app
 from absl import flags
 from absl import logging
+import jax
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.agents.lambda_agent import learning
@@ -80,6 +81,8 @@ def main(argv: list[str]) -> None:
   if not _GIN_FILE.value:
     raise app.UsageError('No experiment was named: give --gin_file=gin/sg6_pointgoal1.gin or another file of gin/.')
   signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  if jax.config.jax_compilation_cache_dir is None:  # Neither a flag nor the environment says otherwise.
+    jax.config.update('jax_compilation_cache_dir', str(_ROOT / '.cache' / 'jax'))
   workdir = None
   try:
     bindings = list(_GIN_BINDINGS.value)
