@@ -112,7 +112,7 @@ class LearningTest(absltest.TestCase):
     error = root_mean_square(_open_loop(model, params, new, context, horizon, num_draws=16) - actual)
     copy_last = root_mean_square(positions[:, context - 1:context] - actual)
     # Measured: 0.46 and 0.68. Moves are random: the mean under the exact transition probabilities has 0.40.
-    self.assertLess(error.mean(), 0.8 * copy_last.mean())
+    self.assertLess(error.mean(), 0.75 * copy_last.mean())
     self.assertTrue(np.all(error[1:] < copy_last[1:]), (error, copy_last))
 
 
