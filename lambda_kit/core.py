@@ -23,6 +23,11 @@ class Environment(dm_env.Environment):
   """
 
   @property
+  def task_name(self) -> str:
+    """Says which problem this is. Data and agents of environments with different names are not mixed."""
+    return type(self).__name__
+
+  @property
   @abc.abstractmethod
   def constraint_names(self) -> tuple[str, ...]:
     """Names of the C costs, in the order of `CmdpReward.cost`."""

@@ -24,8 +24,9 @@ class Outcome(NamedTuple):
 class EpisodicEnvironment(core.Environment):
   """Turns `begin` and `advance` of a simulator into a `core.Environment`."""
 
-  def __init__(self, seed: int, constraint_names: tuple[str, ...]):
+  def __init__(self, seed: int, task_name: str, constraint_names: tuple[str, ...]):
     self._seed = seed
+    self._task_name = task_name
     self._constraint_names = constraint_names
     self._next_episode = 0
     self._step_count = 0
@@ -66,6 +67,10 @@ class EpisodicEnvironment(core.Environment):
   def reward_spec(self) -> types.CmdpReward:
     return types.CmdpReward(specs.Array((), np.float64, name='reward'),
                             specs.Array((len(self._constraint_names),), np.float64, name='cost'))
+
+  @property
+  def task_name(self) -> str:
+    return self._task_name
 
   @property
   def constraint_names(self) -> tuple[str, ...]:

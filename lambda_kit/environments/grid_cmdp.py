@@ -11,19 +11,20 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import occupancy
 
-# The short way from the starts (S) to the goal (G) crosses a strip of hazards (1, 2); the long way leads around it.
+# The short way from the starts (S) to the goal (G) leads through a pond of hazards (1, 2). Each row further up it is
+# narrower, so that a detour pays for itself in costs bit by bit.
 DEFAULT_LAYOUT = (
-    '...#...',
+    '.......',
+    '.......',
     '.......',
     '...2...',
-    '...2...',
-    '...1...',
-    'S..1..G',
-    'SS.1...',
+    '..222..',
+    'S.111.G',
+    'SS111..',
 )
 
 # Limits on the costs of an episode that bind in the default room, by number of constraints. The optimum within them is
-# 20.1 for one cost, 19.9 for two; without limits 25.9 at a cost of 17.8. Random actions earn 0.9 at a cost of 10.8.
+# 22.67 for one cost, 22.66 for two; without limits 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 23.8.
 DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 
 # The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]
@@ -180,6 +181,10 @@ class GridCmdp(core.Environment):
     return types.CmdpReward(
         reward=specs.Array((), np.float32, name='reward'),
         cost=specs.BoundedArray((len(self.constraint_names),), np.float32, 0.0, 1.0, name='cost'))
+
+  @property
+  def task_name(self) -> str:
+    return 'GridCmdp ' + '/'.join(''.join(row) for row in self._grid)
 
   @property
   def constraint_names(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
   def __init__(self, seed: int, task: str, make: Callable[..., Any] | None = None,
                cost_keys: Sequence[str] = ('cost',)):
-    super().__init__(seed, tuple(cost_keys))
+    super().__init__(seed, task, tuple(cost_keys))
     self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
     self._task = task
     self._leaves = _leaves(self._gymnasium.observation_space)

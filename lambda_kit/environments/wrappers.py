@@ -36,6 +36,10 @@ class EnvironmentWrapper(core.Environment):
     return self._environment.discount_spec()
 
   @property
+  def task_name(self) -> str:
+    return self._environment.task_name
+
+  @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._environment.constraint_names
 

@@ -55,20 +55,20 @@ class Field(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Header:
   """What the episodes of one task have in common."""
-  task: str  # A title. Two headers differ by it only if both have one.
+  task: str  # The environment's `task_name`.
   observations: Mapping[str, Field]
   action_shape: tuple[int, ...]
   constraint_names: tuple[str, ...]
   action_repeat: int = 1  # Rewards and costs are sums over as many simulator steps.
 
   @classmethod
-  def of(cls, environment: core.Environment, task: str = '', action_repeat: int = 1) -> 'Header':
+  def of(cls, environment: core.Environment, action_repeat: int = 1) -> 'Header':
     """The header of an environment's episodes. Floating point numbers are stored as float32."""
     observations = {}
     for name, spec in environment.observation_spec().items():
       dtype = np.float32 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
       observations[name] = Field(tuple(spec.shape), np.dtype(dtype).name)
-    return cls(task, observations, tuple(environment.action_spec().shape), tuple(environment.constraint_names),
+    return cls(environment.task_name, observations, tuple(environment.action_spec().shape), tuple(environment.constraint_names),
                action_repeat)
 
   @property
@@ -89,7 +89,7 @@ class Header:
   def differences(self, expected: 'Header') -> list[str]:
     """Says in what this header is not the expected one; empty if the episodes of both can be mixed."""
     found = []
-    if self.task and expected.task and self.task != expected.task:
+    if self.task != expected.task:
       found.append(f'task is {self.task!r} instead of {expected.task!r}')
     for name in sorted({*self.observations, *expected.observations}):
       ours, theirs = self.observations.get(name, 'absent'), expected.observations.get(name, 'absent')

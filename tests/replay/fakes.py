@@ -45,6 +45,7 @@ class EchoEnvironment(core.Environment):
   The same arrays are used for all observations, which an adder must survive.
   """
 
+  task_name = 'fake'
   constraint_names = ('first', 'second')
   next_episode = 0
   last_step_count = 1

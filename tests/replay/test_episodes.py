@@ -63,11 +63,11 @@ def test_numpy_reads_the_file_without_pickle(tmp_path):
 
 
 def test_header_of_an_environment_stores_floats_as_float32():
-  header = episodes.Header.of(fakes.EchoEnvironment(3), 'fake')
+  header = episodes.Header.of(fakes.EchoEnvironment(3))
   assert header == fakes.HEADER
-  grid = grid_cmdp.GridCmdp(seed=0, observations=('image', 'vector'), num_constraints=2)
-  assert episodes.Header.of(grid, 'grid', action_repeat=2) == episodes.Header(
-      'grid', {'image': episodes.Field((16, 16, 3), 'uint8'), 'vector': episodes.Field((2,), 'float32')}, (2,),
+  grid = grid_cmdp.GridCmdp(seed=0, layout=('S.', '#G'), observations=('image', 'vector'), num_constraints=2)
+  assert episodes.Header.of(grid, action_repeat=2) == episodes.Header(
+      'GridCmdp S./#G', {'image': episodes.Field((16, 16, 3), 'uint8'), 'vector': episodes.Field((2,), 'float32')}, (2,),
       ('hazards_1', 'hazards_2'), 2)
 
 
@@ -95,11 +95,6 @@ def test_a_file_of_another_task_is_refused(tmp_path, change, difference):
   episodes.write_episode(path, fakes.make_episode(0, 3), fakes.HEADER)
   with pytest.raises(episodes.WrongTaskError, match=f'{path} belongs to another task.*{difference}.*Choose'):
     episodes.read_episode(path, dataclasses.replace(fakes.HEADER, **change))
-
-
-def test_a_header_without_title_fits_any_title(tmp_path):
-  episodes.write_episode(tmp_path / 'e.npz', fakes.make_episode(0, 3), fakes.HEADER)
-  episodes.read_episode(tmp_path / 'e.npz', dataclasses.replace(fakes.HEADER, task=''))
 
 
 @hypothesis.given(st.data())

@@ -50,7 +50,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
     if not constraints:
       raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
-    super().__init__(seed, tuple(constraints))
+    super().__init__(seed, task, tuple(constraints))
     self._simulation = simulation_lib.Simulation(
         task, episode_length=episode_length, frameskip_probability=frameskip_probability)
     self._task = self._simulation.task
