@@ -7,75 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import builder as builder_lib
 from lambda_kit.agents.lambda_agent import learning
-from lambda_kit.environments import factory
-from lambda_kit.environments import grid_cmdp
-from lambda_kit.models import encoders
-from lambda_kit.models import decoders
-from lambda_kit.models import heads
-from lambda_kit.models import world_model
 from lambda_kit.planners import mpc
-from lambda_kit.policies import actor
-from lambda_kit.policies import critic
-from lambda_kit.posteriors import swag
-from lambda_kit.replay import buffer
-
-_WIDE = (8, 8)
-
-
-def _environment(num_constraints=1, seed=0):
-  simulator = functools.partial(grid_cmdp.GridCmdp, episode_length=12, num_constraints=num_constraints)
-  return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
-
-
-def _agent(**options):
-  model = functools.partial(
-      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
-      encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
-          encoders.VectorEncoder, hidden_sizes=_WIDE)),
-      decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(
-          decoders.VectorDecoder, hidden_sizes=_WIDE)),
-      reward_factory=functools.partial(heads.NormalHead, hidden_sizes=_WIDE),
-      cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_WIDE),
-      terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_WIDE))
-  arguments = dict(
-      cost_limit=1.0, action_repeat=1, world_model_factory=model,
-      posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
-      policy_factory=functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=_WIDE),
-      critic_factory=functools.partial(critic.Critic, hidden_sizes=_WIDE),
-      cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_WIDE),
-      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3)
-  return builder_lib.LambdaAgent(**{**arguments, **options})
-
-
-class _Parts:
-  """An agent with two random episodes in its replay."""
-
-  def __init__(self, num_constraints=1, **options):
-    self.environment = _environment(num_constraints)
-    self.agent = _agent(**options)
-    self.replay = self.agent.make_replay(self.environment, environment_steps=100, seed=0)
-    self.adder = self.agent.make_adder(self.replay)
-    self.learner = self.agent.make_learner(self.environment, self.agent.make_dataset_iterator(self.replay), seed=1)
-    self.actor = self.agent.make_actor(self.environment, self.learner, self.adder, seed=2, evaluation=False)
-    for _ in range(2):
-      self.play()
-
-  def play(self):
-    actions = []
-    timestep = self.environment.reset()
-    self.actor.observe_first(timestep)
-    while not timestep.last():
-      actions.append(self.actor.select_action(timestep.observation))
-      timestep = self.environment.step(actions[-1])
-      self.actor.observe(actions[-1], timestep)
-    return np.array(actions)
+from tests.agents import tiny
 
 
 @pytest.fixture(scope='module')
 def parts():
-  return _Parts()
+  return tiny.Parts()
 
 
 def test_updates_change_everything_that_learns(parts):
@@ -114,7 +53,7 @@ def test_posterior_samples_differ_once_there_are_snapshots(parts):
 
 
 def test_the_actor_is_random_at_first_and_follows_the_policy_later():
-  parts = _Parts()
+  parts = tiny.Parts()
   early = np.concatenate([parts.play() for _ in range(8)])
   assert np.abs(early.mean()) < 0.2 and early.std() == pytest.approx(1 / np.sqrt(3), abs=0.08)  # Uniform in [-1, 1].
   parts.learner.step(1)
@@ -131,7 +70,7 @@ def test_the_actor_is_random_at_first_and_follows_the_policy_later():
 
 
 def test_several_constraints_have_critics_and_multipliers_of_their_own():
-  parts = _Parts(num_constraints=2, cost_limit=(0.0, 50.0))
+  parts = tiny.Parts(num_constraints=2, cost_limit=(0.0, 50.0))
   metrics = parts.learner.step(5)
   assert metrics['multiplier/0'] > metrics['multiplier/1']  # One limit is exceeded, the other is out of reach.
   leaf = jax.tree.leaves(parts.learner.save().cost_critics.params)[0]
@@ -139,7 +78,7 @@ def test_several_constraints_have_critics_and_multipliers_of_their_own():
 
 
 def test_a_planner_takes_the_place_of_the_policy():
-  parts = _Parts(planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
+  parts = tiny.Parts(planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
   parts.learner.step(1)
   parts.actor.update()
   actions = parts.play()
@@ -148,18 +87,18 @@ def test_a_planner_takes_the_place_of_the_policy():
 
 def test_episodes_are_written_and_start_another_run(tmp_path):
   """Algorithm 2, line 1: from an offline dataset."""
-  first = _Parts(save_episodes=str(tmp_path / 'data'))
+  first = tiny.Parts(save_episodes=str(tmp_path / 'data'))
   assert first.replay.num_episodes == 2 and len(list((tmp_path / 'data').iterdir())) == 2
-  second = _Parts(offline_data=str(tmp_path / 'data'))
+  second = tiny.Parts(offline_data=str(tmp_path / 'data'))
   assert second.replay.num_episodes == 4  # Two of its own come on top.
   for (_, ours), (_, theirs) in zip(second.replay.items(), first.replay.items()):
     np.testing.assert_array_equal(ours.action, theirs.action)
   with pytest.raises(ValueError, match='data'):
-    _Parts(num_constraints=2, offline_data=str(tmp_path / 'data'))
+    tiny.Parts(num_constraints=2, offline_data=str(tmp_path / 'data'))
 
 
 def test_gradients_that_are_not_finite_are_skipped_then_reported():
-  parts = _Parts(max_skips=2)
+  parts = tiny.Parts(max_skips=2)
   parts.learner.step(1)
   state = parts.learner.save()
   poisoned = state._replace(critic_shadow=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.critic_shadow))
@@ -175,9 +114,9 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
     (dict(num_samples=0), 'num_samples'), (dict(horizon=0), 'horizon'), (dict(batch_size=0), 'batch_size')])
 def test_bad_numbers_are_named(options, message):
   with pytest.raises(ValueError, match=message):
-    _agent(**options)
+    tiny.make_agent(**options)
 
 
 def test_more_start_states_than_there_are_is_refused():
   with pytest.raises(ValueError, match='num_start_states = 100 is more than the 20'):
-    _Parts(num_start_states=100).learner.step(1)
+    tiny.Parts(num_start_states=100).learner.step(1)

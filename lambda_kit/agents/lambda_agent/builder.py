@@ -12,6 +12,7 @@ from lambda_kit.agents.lambda_agent import acting
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.agents.lambda_agent import precision as precision_lib
 from lambda_kit.bounds import bounds
 from lambda_kit.constraints import augmented_lagrangian
 from lambda_kit.constraints import budgets
@@ -55,6 +56,8 @@ class LambdaAgent(core.AgentBuilder):
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1).
     save_episodes: Folder to which each episode of training is written, in the form that `offline_data` reads.
     max_skips: Non-finite gradients in a row before the run is stopped.
+    precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or
+      'params=float32,compute=bfloat16,output=float32'.
   """
 
   def __init__(
@@ -90,6 +93,7 @@ class LambdaAgent(core.AgentBuilder):
       offline_data: str | None = None,
       save_episodes: str | None = None,
       max_skips: int = 50,
+      precision: str = 'float32',
   ):
     for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size)):
       if value < 1:
@@ -114,6 +118,7 @@ class LambdaAgent(core.AgentBuilder):
     self._planner_factory = planner_factory
     self._offline_data, self._save_episodes = offline_data, save_episodes
     self._max_skips = max_skips
+    self._precision = precision_lib.get_policy(precision)
     self._networks: networks_lib.LambdaNetworks | None = None
 
   def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
@@ -171,6 +176,7 @@ class LambdaAgent(core.AgentBuilder):
   def _make_networks(self, environment: core.Environment) -> networks_lib.LambdaNetworks:
     # Made once: gin's references would build other objects at each call.
     if self._networks is None:
-      self._networks = networks_lib.make_networks(environment, self._action_repeat, self._world_model_factory,
-                                                  *self._factories)
+      networks = networks_lib.make_networks(environment, self._action_repeat, self._world_model_factory,
+                                            *self._factories)
+      self._networks = precision_lib.apply_policy(networks, self._precision)
     return self._networks

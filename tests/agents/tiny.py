@@ -1,0 +1,71 @@
+"""LAMBDA at tiny size on the built-in CMDP, for the tests of agents."""
+
+import functools
+
+import numpy as np
+
+from lambda_kit.agents.lambda_agent import builder as builder_lib
+from lambda_kit.environments import factory
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.models import decoders
+from lambda_kit.models import encoders
+from lambda_kit.models import heads
+from lambda_kit.models import world_model
+from lambda_kit.policies import actor
+from lambda_kit.policies import critic
+from lambda_kit.posteriors import swag
+from lambda_kit.replay import buffer
+
+_SIZES = (8, 8)
+
+
+def make_environment(num_constraints=1, seed=0):
+  """The built-in CMDP with short episodes."""
+  simulator = functools.partial(grid_cmdp.GridCmdp, episode_length=12, num_constraints=num_constraints)
+  return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
+
+
+def make_agent(**options):
+  """LAMBDA with the smallest networks; `options` are arguments of `LambdaAgent`."""
+  model = functools.partial(
+      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
+      encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
+          encoders.VectorEncoder, hidden_sizes=_SIZES)),
+      decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(
+          decoders.VectorDecoder, hidden_sizes=_SIZES)),
+      reward_factory=functools.partial(heads.NormalHead, hidden_sizes=_SIZES),
+      cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_SIZES),
+      terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_SIZES))
+  arguments = dict(
+      cost_limit=1.0, action_repeat=1, world_model_factory=model,
+      posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
+      policy_factory=functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=_SIZES),
+      critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
+      cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
+      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3)
+  return builder_lib.LambdaAgent(**{**arguments, **options})
+
+
+class Parts:
+  """An agent with two random episodes in its replay."""
+
+  def __init__(self, num_constraints=1, **options):
+    self.environment = make_environment(num_constraints)
+    self.agent = make_agent(**options)
+    self.replay = self.agent.make_replay(self.environment, environment_steps=100, seed=0)
+    self.adder = self.agent.make_adder(self.replay)
+    self.learner = self.agent.make_learner(self.environment, self.agent.make_dataset_iterator(self.replay), seed=1)
+    self.actor = self.agent.make_actor(self.environment, self.learner, self.adder, seed=2, evaluation=False)
+    for _ in range(2):
+      self.play()
+
+  def play(self):
+    """Lets the actor play an episode; returns its actions."""
+    actions = []
+    timestep = self.environment.reset()
+    self.actor.observe_first(timestep)
+    while not timestep.last():
+      actions.append(self.actor.select_action(timestep.observation))
+      timestep = self.environment.step(actions[-1])
+      self.actor.observe(actions[-1], timestep)
+    return np.array(actions)
