@@ -62,7 +62,8 @@ class RecurrentWorldModel(core.WorldModel):
                kl_balance: float = 0.8,
                free_nats: float = 3.0,
                kl_scale: float = 1.0,
-               reward_scale: float = 1.0):
+               reward_scale: float = 1.0,
+               observation_scale: float = 1.0):
     """Makes the functions of the model.
 
     Args:
@@ -83,6 +84,8 @@ class RecurrentWorldModel(core.WorldModel):
       free_nats: KL below which it is not reduced any further.
       kl_scale: weight of the KL.
       reward_scale: weight of the rewards' log likelihood.
+      observation_scale: weight of the observations' log likelihood. A few numbers need more than a picture's thousands
+        of pixels, or the KL keeps the state from telling close ones apart.
     """
     if not 0.0 <= kl_balance <= 1.0:
       raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
@@ -95,6 +98,7 @@ class RecurrentWorldModel(core.WorldModel):
     self._free_nats = free_nats
     self._kl_scale = kl_scale
     self._reward_scale = reward_scale
+    self._observation_scale = observation_scale
 
     def functions():
       encoder = encoder_factory(name='encoder')
@@ -136,7 +140,7 @@ class RecurrentWorldModel(core.WorldModel):
     noise = sequence_noise(key, batch_size, length, self._stochastic_size)
     observed = self._functions.observe(params, batch, noise)
     loss, metrics = negative_elbo(
-        observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale)
+        observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale)
     return loss, types.ModelOutput(observed.inferred.states, metrics)
 
   def initial_state(self, batch_size: int) -> rssm.State:
@@ -166,10 +170,11 @@ class RecurrentWorldModel(core.WorldModel):
 
 
 def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float, free_nats: float, kl_scale: float,
-                  reward_scale: float) -> tuple[types.Array, dict[str, types.Array]]:
+                  reward_scale: float, observation_scale: float = 1.0) -> tuple[types.Array, dict[str, types.Array]]:
   """The loss that the model is trained on, and metrics.
 
-    -E [log p(o_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t) + reward_scale log p(r_t | s_t)] + kl_scale KL
+    -E [observation_scale log p(o_t | s_t) + reward_scale log p(r_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t)]
+      + kl_scale KL
 
   Args:
     observed: what the model makes of the batch.
@@ -178,6 +183,7 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
     free_nats: likewise.
     kl_scale: weight of the KL.
     reward_scale: weight of the rewards' log likelihood.
+    observation_scale: weight of the observations' log likelihood.
 
   Returns:
     The loss [], a mean over B and L, and a sum over all else; and metrics, all [].
@@ -185,7 +191,7 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
   inferred = observed.inferred
   kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, kl_balance, free_nats)
   log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
-  weights = {'reward': reward_scale}
+  weights = {'reward': reward_scale, **{name: observation_scale for name in batch.observation}}
   loss = kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
   errors = decoders.mean_squared_errors(observed.reconstruction, batch.observation)
   metrics = {

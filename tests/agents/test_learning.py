@@ -120,3 +120,28 @@ def test_bad_numbers_are_named(options, message):
 def test_more_start_states_than_there_are_is_refused():
   with pytest.raises(ValueError, match='num_start_states = 100 is more than the 20'):
     tiny.Parts(num_start_states=100).learner.step(1)
+
+
+def test_a_batched_actor_keeps_its_rows_apart():
+  parts = tiny.Parts()
+  parts.learner.step(2)
+  make = functools.partial(parts.agent.make_batched_actor, parts.environment, parts.learner, 3, evaluation=True)
+  spec = parts.environment.observation_spec()['vector']
+  observations = np.random.default_rng(0).uniform(-1, 1, (4, 3, *spec.shape)).astype(np.float32)  # [T, k, ...]
+  firsts = np.array([[1, 1, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]], bool)
+
+  def play(observations):
+    actor = make(num_environments=3)
+    return np.stack([actor.select_actions({'vector': rows}, first) for rows, first in zip(observations, firsts)])
+
+  actions = play(observations)
+  assert actions.shape == (4, 3, *parts.environment.action_spec().shape)
+  # What the second row saw before its new episode is forgotten, what the others saw is not; no row sees another.
+  changed = observations.copy()
+  changed[:2, 1] += 1.0
+  again = play(changed)
+  np.testing.assert_array_equal(again[:, [0, 2]], actions[:, [0, 2]])
+  np.testing.assert_array_equal(again[2:, 1], actions[2:, 1])
+  changed = observations.copy()
+  changed[:2, 0] += 1.0
+  assert not np.array_equal(play(changed)[2:, 0], actions[2:, 0])

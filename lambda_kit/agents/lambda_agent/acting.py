@@ -31,8 +31,8 @@ def policy_selection(networks: networks_lib.LambdaNetworks, evaluation: bool) ->
   return core.ActionSelection(lambda batch_size: (), step)
 
 
-class LambdaActor(core.Actor):
-  """Acts in one environment.
+class BatchedActor:
+  """Acts in k environments at once, e.g. those of `ParallelEnvironments`.
 
   Until the first update it acts at random in training (algorithm 2, line 1).
 
@@ -41,38 +41,69 @@ class LambdaActor(core.Actor):
     selection: How actions are chosen in a belief: by the policy or by a planner.
     selection_variables: Name of the variables that `selection` needs.
     variable_source: The learner.
-    adder: Stores experience; None in evaluation.
     key: Noise of beliefs and actions.
+    num_environments: k.
     evaluation: Whether this actor is for evaluation.
   """
 
   def __init__(self, networks: networks_lib.LambdaNetworks, selection: core.ActionSelection,
-               selection_variables: str, variable_source: core.VariableSource, adder: core.Adder | None, key: core.Key,
+               selection_variables: str, variable_source: core.VariableSource, key: core.Key, num_environments: int,
                evaluation: bool):
-    self._spec = networks.action_spec
     self._names = ('belief', selection_variables)
     self._source = variable_source
-    self._adder = adder
     self._evaluation = evaluation
-    self._initial = jax.jit(lambda key: ActorCarry(
-        networks.world_model.initial_state(1), jnp.zeros((1, *self._spec.shape), jnp.float32), selection.init_carry(1), key))
     self._step = jax.jit(make_actor_step(networks, selection))
     self._random_step = jax.jit(_random_step)
-    self._carry = self._initial(key)
-    self._variables: list[Any] = []
-    self._learned = False
-    self._fetch()
+    self._carry = ActorCarry(
+        networks.world_model.initial_state(num_environments),
+        jnp.zeros((num_environments, *networks.action_spec.shape), jnp.float32),
+        selection.init_carry(num_environments), key)
+    self.update()
+
+  def select_actions(self, observation: types.Observation, is_first: np.ndarray) -> np.ndarray:
+    """Actions [k, A] for observations [k, ...], of which those with `is_first` [k] begin an episode."""
+    if self._learned or self._evaluation:
+      self._carry = self._step(*self._variables, self._carry, observation, is_first)
+    else:
+      self._carry = self._random_step(self._carry)
+    return np.asarray(self._carry.action)
+
+  def update(self) -> None:
+    """Fetches the newest variables."""
+    self._variables = self._source.get_variables(self._names)
+    self._learned = bool(self._variables[0]['updates'] > 0)
+
+  @property
+  def key(self) -> np.ndarray:
+    """The noise of what comes next: between episodes, all that an actor remembers."""
+    return np.asarray(self._carry.key)
+
+  @key.setter
+  def key(self, key: np.ndarray) -> None:
+    self._carry = self._carry._replace(key=jnp.asarray(key))
+
+
+class LambdaActor(core.Actor):
+  """Acts in one environment.
+
+  Args:
+    batched: An actor for k = 1.
+    adder: Stores experience; None in evaluation.
+  """
+
+  def __init__(self, batched: BatchedActor, adder: core.Adder | None):
+    self._batched = batched
+    self._adder = adder
+    self._is_first = np.ones((1,), bool)
 
   def select_action(self, observation: types.Observation) -> np.ndarray:
-    batched = {name: np.asarray(value)[None] for name, value in observation.items()}
-    if not self._learned and not self._evaluation:
-      self._carry = self._random_step(self._carry)
-    else:
-      self._carry = self._step(*self._variables, self._carry, batched)
-    return np.asarray(self._carry.action)[0]
+    batch = {name: np.asarray(value)[None] for name, value in observation.items()}
+    action = self._batched.select_actions(batch, self._is_first)[0]
+    self._is_first = np.zeros((1,), bool)
+    return action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
-    self._carry = self._initial(self._carry.key)
+    self._is_first = np.ones((1,), bool)
     if self._adder is not None:
       self._adder.add_first(timestep)
 
@@ -81,23 +112,34 @@ class LambdaActor(core.Actor):
       self._adder.add(action, next_timestep)
 
   def update(self, wait: bool = False) -> None:
-    self._fetch()
+    self._batched.update()
 
-  def _fetch(self) -> None:
-    self._variables = self._source.get_variables(self._names)
-    self._learned = bool(self._variables[0]['updates'] > 0)
+  def save(self) -> np.ndarray:
+    return self._batched.key
+
+  def restore(self, state: np.ndarray) -> None:
+    self._batched.key = state
 
 
 def make_actor_step(
     networks: networks_lib.LambdaNetworks,
-    selection: core.ActionSelection) -> Callable[[Any, Any, ActorCarry, types.Observation], ActorCarry]:
-  """A pure function that takes k observations [k, ...], filters the beliefs and chooses actions."""
+    selection: core.ActionSelection) -> Callable[[Any, Any, ActorCarry, types.Observation, types.Array], ActorCarry]:
+  """A pure function that takes k observations [k, ...], filters the beliefs and chooses actions.
 
-  def step(filtering: Any, selecting: Any, carry: ActorCarry, observation: types.Observation) -> ActorCarry:
+  Rows with `is_first` [k] forget what they remember before that.
+  """
+
+  def step(filtering: Any, selecting: Any, carry: ActorCarry, observation: types.Observation,
+           is_first: types.Array) -> ActorCarry:
     key, belief_key, action_key = jax.random.split(carry.key, 3)
+    count = is_first.shape[0]
+    forget = lambda new, old: jnp.where(is_first.reshape((count,) + (1,) * (old.ndim - 1)), new, old)
+    before, last_action, plan = jax.tree.map(
+        forget, (networks.world_model.initial_state(count), jnp.zeros_like(carry.action), selection.init_carry(count)),
+        (carry.belief, carry.action, carry.plan))
     observation = normalizer.normalize(filtering['normalizer'], observation)
-    belief = networks.world_model.filter(filtering['model'], carry.belief, carry.action, observation, belief_key)
-    action, plan = selection.step(selecting, carry.plan, belief, action_key)
+    belief = networks.world_model.filter(filtering['model'], before, last_action, observation, belief_key)
+    action, plan = selection.step(selecting, plan, belief, action_key)
     return ActorCarry(belief, action, plan, key)
 
   return step

@@ -155,6 +155,11 @@ class LambdaAgent(core.AgentBuilder):
 
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:
+    return acting.LambdaActor(self.make_batched_actor(environment, variable_source, seed, 1, evaluation), adder)
+
+  def make_batched_actor(self, environment: core.Environment, variable_source: core.VariableSource, seed: int,
+                         num_environments: int, evaluation: bool) -> acting.BatchedActor:
+    """An actor for k environments like `environment`."""
     networks = self._make_networks(environment)
     if self._planner_factory is None:
       selection, variables = acting.policy_selection(networks, evaluation), 'policy'
@@ -163,8 +168,8 @@ class LambdaAgent(core.AgentBuilder):
       selection = planning_policy.make_planning_policy(
           planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
       variables = 'samples'
-    return acting.LambdaActor(networks, selection, variables, variable_source, adder, jax.random.PRNGKey(seed),
-                              evaluation)
+    return acting.BatchedActor(networks, selection, variables, variable_source, jax.random.PRNGKey(seed),
+                               num_environments, evaluation)
 
   def _limits(self, environment: core.Environment) -> np.ndarray:
     names = environment.constraint_names
