@@ -62,8 +62,12 @@ class EnvironmentFactory(Protocol):
 class Actor(abc.ABC):
   """Chooses actions and sees what follows. The environment loop calls, in this order:
 
-    observe_first(t_0); repeat: a_t = select_action(o_t); observe(a_t, t_{t+1}); update().
+    reseed(n); observe_first(t_0); repeat: a_t = select_action(o_t); observe(a_t, t_{t+1}); update().
   """
+
+  @abc.abstractmethod
+  def reseed(self, episode: int) -> None:
+    """Makes all noise of an episode follow from the actor's seed and the episode's number, whatever came before."""
 
   @abc.abstractmethod
   def select_action(self, observation: types.Observation) -> np.ndarray:

@@ -18,8 +18,12 @@ class RandomActor(core.Actor):
 
   def __init__(self, action_spec: Any, seed: int, adder: core.Adder | None = None):
     self._spec = action_spec
+    self._seed = seed
     self._rng = np.random.default_rng(seed)
     self._adder = adder
+
+  def reseed(self, episode: int) -> None:
+    self._rng = np.random.default_rng((self._seed, episode))
 
   def select_action(self, observation: types.Observation) -> np.ndarray:
     del observation

@@ -48,6 +48,7 @@ class EnvironmentLoop:
     """Runs one episode of training and logs it."""
     started, steps_before = time.perf_counter(), self.state.environment_steps
     rewards, costs = [], []
+    self._actor.reseed(self._environment.next_episode)
     timestep = self._environment.reset()
     self._actor.observe_first(timestep)
     while not timestep.last():

@@ -13,8 +13,8 @@ from lambda_kit.metrics import scores
 class Evaluator:
   """Measures an actor on episodes of its own environment.
 
-  Evaluation number i always takes the episodes i E to (i + 1) E - 1, so its layouts are the same whatever happened
-  before, in a resumed run too.
+  Evaluation number i always takes the episodes i E to (i + 1) E - 1, with the noise that belongs to them, so its
+  outcome is the same whatever happened before: in a resumed run, or from a checkpoint alone.
   """
 
   def __init__(self, environment: core.Environment, actor: core.Actor, num_episodes: int):
@@ -52,6 +52,7 @@ class Evaluator:
     return scores.summarize_episode(rewards, costs, environment_steps)
 
   def _steps(self) -> Iterator[Any]:
+    self._actor.reseed(self._environment.next_episode)
     timestep = self._environment.reset()
     self._actor.observe_first(timestep)
     yield timestep

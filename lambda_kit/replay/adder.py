@@ -1,6 +1,6 @@
 """From time steps to episodes."""
 
-from typing import Any, Callable
+from typing import Any
 
 from absl import logging
 import dm_env
@@ -21,15 +21,13 @@ class EpisodeAdder(core.Adder):
   Several environments need an adder each; they may share a buffer.
   """
 
-  def __init__(self, buffer: buffer_lib.EpisodeBuffer, on_episode: Callable[[episodes.Episode], Any] | None = None):
+  def __init__(self, buffer: buffer_lib.EpisodeBuffer):
     """Waits for the first episode.
 
     Args:
       buffer: Gets the episodes.
-      on_episode: Also gets them, e.g. `EpisodeWriter.write`.
     """
     self._buffer = buffer
-    self._on_episode = on_episode
     self._fields = buffer.header.fields
     self._moments: list[dict[str, np.ndarray]] = []  # Of the episode that goes on.
 
@@ -92,5 +90,3 @@ class EpisodeAdder(core.Adder):
     arrays = {name: np.stack([moment[name] for moment in moments]) for name in self._fields}
     episode = episodes.Episode(**episodes.unflatten(arrays))
     self._buffer.add(episode)
-    if self._on_episode is not None:
-      self._on_episode(episode)

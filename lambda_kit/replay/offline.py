@@ -16,26 +16,19 @@ _NAME = re.compile(r'episode-(\d+)\.npz')
 class EpisodeWriter:
   """Writes each episode that it gets to a file of its own, `episode-000123.npz`. Never overwrites one."""
 
-  def __init__(self, folder: str | os.PathLike, header: episodes_lib.Header, compress: bool = True,
-               resume_from: int | None = None):
+  def __init__(self, folder: str | os.PathLike, header: episodes_lib.Header, compress: bool = True):
     """Makes the folder if needed.
 
     Args:
       folder: Where the files go. Numbers continue those of files that are there.
       header: The task of all episodes. A folder with episodes of another one is refused.
       compress: Whether to trade time for space: images then take about a fifth.
-      resume_from: `next_number` at the checkpoint that a run continues from. Files from that number on hold episodes
-        that will be taken again: they are renamed to `*.superseded`. By default all files stay.
     """
     self._header = header
     self._folder = pathlib.Path(folder)
     self._compress = compress
     self._folder.mkdir(parents=True, exist_ok=True)
-    files = _episode_files(self._folder)
-    if resume_from is not None:
-      for number in [number for number in files if number >= resume_from]:
-        path = files.pop(number)
-        path.rename(_unused(path.with_name(path.name + '.superseded')))
+    files = episode_files(self._folder)
     if files:
       # The last one speaks for all: each run has checked it before it wrote.
       episodes_lib.read_episode(files[max(files)], header)
@@ -87,7 +80,7 @@ def load_dataset(folder: str | os.PathLike,
   if not folder.is_dir():
     raise FileNotFoundError(f'There is no dataset folder {folder}. Give a folder that a run with an EpisodeWriter, or '
                             'save_dataset, has written.')
-  files = _episode_files(folder)
+  files = episode_files(folder)
   if not files:
     raise FileNotFoundError(f'The dataset folder {folder} has no episodes: no file is named like episode-000000.npz. '
                             'Give a folder that a run with an EpisodeWriter, or save_dataset, has written.')
@@ -107,15 +100,7 @@ def _read_all(paths: list[pathlib.Path], expected: episodes_lib.Header | None) -
     yield episode
 
 
-def _episode_files(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+def episode_files(folder: pathlib.Path) -> dict[int, pathlib.Path]:
+  """The episodes in a folder, by number."""
   matches = ((_NAME.fullmatch(path.name), path) for path in folder.iterdir())
   return {int(match[1]): path for match, path in matches if match}
-
-
-def _unused(path: pathlib.Path) -> pathlib.Path:
-  """The path itself, or the first of `path.1`, `path.2`, ... that is not taken."""
-  candidate, count = path, 0
-  while candidate.exists():
-    count += 1
-    candidate = path.with_name(f'{path.name}.{count}')
-  return candidate

@@ -9,6 +9,7 @@ import pytest
 
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.planners import mpc
+from lambda_kit.replay import archive
 from tests.agents import tiny
 
 
@@ -87,7 +88,8 @@ def test_a_planner_takes_the_place_of_the_policy():
 
 def test_episodes_are_written_and_start_another_run(tmp_path):
   """Algorithm 2, line 1: from an offline dataset."""
-  first = tiny.Parts(save_episodes=str(tmp_path / 'data'))
+  first = tiny.Parts()
+  archive.ReplayArchive(tmp_path / 'data', first.replay).save()
   assert first.replay.num_episodes == 2 and len(list((tmp_path / 'data').iterdir())) == 2
   second = tiny.Parts(offline_data=str(tmp_path / 'data'))
   assert second.replay.num_episodes == 4  # Two of its own come on top.

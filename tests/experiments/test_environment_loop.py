@@ -19,6 +19,9 @@ class Recorder(core.Actor, core.Logger, core.Learner):
     self.calls = []
     self.rows = []
 
+  def reseed(self, episode):
+    self.calls.append(f'episode {episode}')
+
   def select_action(self, observation):
     self.calls.append('select')
     return np.full(2, len(self.calls), np.float64)
@@ -66,13 +69,13 @@ def test_the_order_of_calls():
   loop = _loop(recorder, on_step=steps.append, on_first_update=lambda: first_updates.append(len(recorder.calls)))
   loop.run_episode()
   # Five simulator steps in three agent steps, 2 + 2 + 1. The first updates are due at step 4, ten more at step 6.
-  assert recorder.calls == ['first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update', 'select', 'observe']
-  assert steps == [2, 4, 5] and first_updates == [7]
+  assert recorder.calls == ['episode 0', 'first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update', 'select', 'observe']
+  assert steps == [2, 4, 5] and first_updates == [8]
   loop.run_episode()
   # Step 7: one period of 2 has passed since step 4; steps 9 and 10: two and three have.
-  assert recorder.calls[9:] == ['first', 'select', 'observe', 'learn 10', 'update', 'select', 'observe', 'learn 10',
-                                'update', 'select', 'observe', 'learn 10', 'update']
-  assert loop.state.updates == 33 and first_updates == [7]
+  assert recorder.calls[10:] == ['episode 1', 'first', 'select', 'observe', 'learn 10', 'update', 'select', 'observe',
+                                 'learn 10', 'update', 'select', 'observe', 'learn 10', 'update']
+  assert loop.state.updates == 33 and first_updates == [8]
 
 
 def test_rows_and_counts():

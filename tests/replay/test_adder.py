@@ -184,11 +184,3 @@ def test_whole_numbers_are_good_rewards():
   adder.add(np.array([1]), _transition(reward=1, cost=np.array([True, False]))._replace(step_type=dm_env.StepType.LAST))
   (episode,) = _stored(buffer)
   np.testing.assert_array_equal(episode.cost, [[0.0, 0.0], [1.0, 0.0]])
-
-
-def test_others_get_the_episodes_too():
-  buffer = buffer_lib.EpisodeBuffer(fakes.HEADER, seed=0, sequence_length=2)
-  seen = []
-  adder = adder_lib.EpisodeAdder(buffer, on_episode=seen.append)
-  _play(fakes.EchoEnvironment(2), adder, [0.1, 0.2])
-  fakes.assert_equal(seen[0], _stored(buffer)[0])

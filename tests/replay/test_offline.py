@@ -5,8 +5,6 @@ import os
 
 import pytest
 
-from lambda_kit.replay import adder as adder_lib
-from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
 from tests.replay import fakes
@@ -61,31 +59,6 @@ def test_numbers_beyond_six_digits_stay_in_order(tmp_path):
     episodes.write_episode(tmp_path / f'episode-{name:06d}.npz', fakes.make_episode(name % 1000, 3), fakes.HEADER)
   assert _numbers(tmp_path) == [2, 999, 0]
   assert offline.EpisodeWriter(tmp_path, fakes.HEADER).next_number == 1_000_001
-
-
-def test_the_adder_hands_episodes_to_a_writer(tmp_path):
-  environment = fakes.EchoEnvironment(4)
-  buffer = buffer_lib.EpisodeBuffer(episodes.Header.of(environment), seed=0)
-  adder = adder_lib.EpisodeAdder(buffer, offline.EpisodeWriter(tmp_path, buffer.header).write)
-  for _ in range(2):
-    timestep = environment.reset()
-    adder.add_first(timestep)
-    while not timestep.last():
-      timestep = environment.step([0.5])
-      adder.add([0.5], timestep)
-  for found, (_, stored) in zip(offline.load_dataset(tmp_path, buffer.header), buffer.items(), strict=True):
-    fakes.assert_equal(found, stored)
-
-
-def test_resuming_sets_later_episodes_aside(tmp_path):
-  offline.save_dataset(tmp_path, _episodes(0, 1, 2, 3), fakes.HEADER)
-  for attempt in range(2):
-    writer = offline.EpisodeWriter(tmp_path, fakes.HEADER, resume_from=2)
-    assert writer.next_number == 2
-    writer.write(fakes.make_episode(20 + attempt, 3))
-    assert _numbers(tmp_path) == [0, 1, 20 + attempt]
-  assert sorted(name for name in os.listdir(tmp_path) if 'superseded' in name) == [
-      'episode-000002.npz.superseded', 'episode-000002.npz.superseded.1', 'episode-000003.npz.superseded']
 
 
 def test_other_files_are_no_matter(tmp_path):

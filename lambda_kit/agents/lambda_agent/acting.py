@@ -52,6 +52,7 @@ class BatchedActor:
     self._names = ('belief', selection_variables)
     self._source = variable_source
     self._evaluation = evaluation
+    self._first_key = key
     self._step = jax.jit(make_actor_step(networks, selection))
     self._random_step = jax.jit(_random_step)
     self._carry = ActorCarry(
@@ -73,14 +74,9 @@ class BatchedActor:
     self._variables = self._source.get_variables(self._names)
     self._learned = bool(self._variables[0]['updates'] > 0)
 
-  @property
-  def key(self) -> np.ndarray:
-    """The noise of what comes next: between episodes, all that an actor remembers."""
-    return np.asarray(self._carry.key)
-
-  @key.setter
-  def key(self, key: np.ndarray) -> None:
-    self._carry = self._carry._replace(key=jnp.asarray(key))
+  def reseed(self, number: int) -> None:
+    """Makes all noise from here on follow from the first key and `number`."""
+    self._carry = self._carry._replace(key=jax.random.fold_in(self._first_key, number))
 
 
 class LambdaActor(core.Actor):
@@ -95,6 +91,9 @@ class LambdaActor(core.Actor):
     self._batched = batched
     self._adder = adder
     self._is_first = np.ones((1,), bool)
+
+  def reseed(self, episode: int) -> None:
+    self._batched.reseed(episode)
 
   def select_action(self, observation: types.Observation) -> np.ndarray:
     batch = {name: np.asarray(value)[None] for name, value in observation.items()}
@@ -113,12 +112,6 @@ class LambdaActor(core.Actor):
 
   def update(self, wait: bool = False) -> None:
     self._batched.update()
-
-  def save(self) -> np.ndarray:
-    return self._batched.key
-
-  def restore(self, state: np.ndarray) -> None:
-    self._batched.key = state
 
 
 def make_actor_step(

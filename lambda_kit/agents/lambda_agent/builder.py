@@ -53,8 +53,8 @@ class LambdaAgent(core.AgentBuilder):
     policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
     target_update: How shadow critics follow.
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
-    offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1).
-    save_episodes: Folder to which each episode of training is written, in the form that `offline_data` reads.
+    offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
+      run's workdir, or what `save_dataset` wrote.
     max_skips: Non-finite gradients in a row before the run is stopped.
     precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or
       'params=float32,compute=bfloat16,output=float32'.
@@ -91,7 +91,6 @@ class LambdaAgent(core.AgentBuilder):
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
       planner_factory: core.PlannerFactory | None = None,
       offline_data: str | None = None,
-      save_episodes: str | None = None,
       max_skips: int = 50,
       precision: str = 'float32',
   ):
@@ -116,7 +115,7 @@ class LambdaAgent(core.AgentBuilder):
     self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
     self._target_update = target_update
     self._planner_factory = planner_factory
-    self._offline_data, self._save_episodes = offline_data, save_episodes
+    self._offline_data = offline_data
     self._max_skips = max_skips
     self._precision = precision_lib.get_policy(precision)
     self._networks: networks_lib.LambdaNetworks | None = None
@@ -131,9 +130,7 @@ class LambdaAgent(core.AgentBuilder):
     return replay
 
   def make_adder(self, replay: buffer_lib.EpisodeBuffer) -> adder_lib.EpisodeAdder:
-    if self._save_episodes is None:
-      return adder_lib.EpisodeAdder(replay)
-    return adder_lib.EpisodeAdder(replay, offline.EpisodeWriter(self._save_episodes, replay.header).write)
+    return adder_lib.EpisodeAdder(replay)
 
   def make_dataset_iterator(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
     return dataset_lib.ReplayDataset(replay, self._batch_size)

@@ -1,0 +1,89 @@
+"""The replay on disk: appended, and rebuilt to the bit."""
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from lambda_kit.replay import archive as archive_lib
+from lambda_kit.replay import buffer as buffer_lib
+from lambda_kit.replay import episodes
+from lambda_kit.replay import offline
+from tests.replay import fakes
+
+
+def _buffer(max_bytes=10**6):
+  return buffer_lib.EpisodeBuffer(fakes.HEADER, seed=0, sequence_length=2, max_bytes=max_bytes)
+
+
+def _files(folder):
+  return {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_only_new_episodes_are_written(tmp_path):
+  buffer = _buffer()
+  archive = archive_lib.ReplayArchive(tmp_path / 'replay', buffer)
+  assert archive.save() == (0, 0)
+  for number in range(3):
+    buffer.add(fakes.make_episode(number, 4))
+  assert archive.save() == (0, 3)
+  before = _files(tmp_path / 'replay')
+  buffer.add(fakes.make_episode(3, 4))
+  assert archive.save() == (0, 4)
+  after = _files(tmp_path / 'replay')
+  assert len(after) == 4 and before.items() < after.items()
+  # The folder is a dataset, too.
+  assert len(list(offline.load_dataset(tmp_path / 'replay', fakes.HEADER))) == 4
+
+
+@hypothesis.given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), saved=st.integers(0, 12),
+                  ceiling=st.integers(400, 2000))
+@hypothesis.settings(max_examples=25, deadline=None)
+def test_a_buffer_comes_back_as_it_was_and_samples_the_same(tmp_path_factory, lengths, saved, ceiling):
+  folder, buffer = tmp_path_factory.mktemp('replay'), _buffer(ceiling)
+  archive = archive_lib.ReplayArchive(folder, buffer)
+  span = archive.save()
+  expected, rng = [], buffer.rng_state()
+  for number, length in enumerate(lengths):
+    buffer.add(fakes.make_episode(number, length))
+    last = archive.save()
+    if number <= saved:
+      span, expected, rng = last, list(buffer.items()), buffer.rng_state()
+  again = _buffer(ceiling)
+  other = archive_lib.ReplayArchive(folder, again)
+  other.restore(*span)
+  again.set_rng_state(rng)
+  assert [number for number, _ in again.items()] == [number for number, _ in expected]
+  for (_, ours), (_, theirs) in zip(again.items(), expected):
+    fakes.assert_equal(ours, theirs)
+  # What came later is gone, and the same episodes can be taken again.
+  assert all(number < span[1] for number in offline.episode_files(folder))
+  for number, length in list(enumerate(lengths))[span[1]:]:
+    again.add(fakes.make_episode(number, length))
+    other.save()
+  assert [number for number, _ in again.items()] == [number for number, _ in buffer.items()]
+  if any(length >= 1 for length in lengths):
+    fakes.assert_equal(again.sample(4), buffer.sample(4))
+
+
+def test_missing_and_damaged_episodes_are_named(tmp_path):
+  buffer = _buffer()
+  for number in range(3):
+    buffer.add(fakes.make_episode(number, 4))
+  archive = archive_lib.ReplayArchive(tmp_path, buffer)
+  span = archive.save()
+  (tmp_path / 'episode-000001.npz').write_bytes(b'rubbish')
+  with pytest.raises(episodes.EpisodeFileError, match='episode-000001.npz is damaged'):
+    archive_lib.ReplayArchive(tmp_path, _buffer()).restore(*span)
+  (tmp_path / 'episode-000001.npz').unlink()
+  with pytest.raises(episodes.EpisodeFileError, match='episode-000001.npz is missing, one of 1 episodes'):
+    archive_lib.ReplayArchive(tmp_path, _buffer()).restore(*span)
+
+
+def test_pruning_deletes_what_no_checkpoint_needs(tmp_path):
+  buffer = _buffer()
+  for number in range(4):
+    buffer.add(fakes.make_episode(number, 4))
+  archive = archive_lib.ReplayArchive(tmp_path, buffer)
+  archive.save()
+  archive.prune(2)
+  assert sorted(offline.episode_files(tmp_path)) == [2, 3]
