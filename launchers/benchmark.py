@@ -1,76 +1,160 @@
-"""Measures speed, as ratios inside one run.
+"""Measures speed and memory, as ratios inside one run where a machine's speed would show.
 
   python launchers/benchmark.py                                   # PointGoal1's environment
   python launchers/benchmark.py --task=SafetyCarGoal1-v0 --json=speed.json
-  python launchers/benchmark.py --scaling                         # worker processes, too
+  python launchers/benchmark.py --parts=environment,parallel      # worker processes, too
+  python launchers/benchmark.py --parts=posterior,learner         # SWAG, and an update of the learner: no simulator
+  python launchers/benchmark.py --parts=learner --sizes=small --updates=20 --nosplit
+
+An update at the paper's size takes up to a minute and several GB on two cores, and compiling it minutes.
 """
 
 import functools
 import json
+import pathlib
 
 from absl import app
 from absl import flags
+from absl import logging
 from rich import console as rich_console
 from rich import table as rich_table
 
 from lambda_kit.benchmarks import environment_speed
+from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
+from lambda_kit.benchmarks import posterior_speed
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment
 
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+_PARTS = flags.DEFINE_list('parts', ['environment'],
+                           'What to measure, of environment, parallel, posterior and learner.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
-_SCALING = flags.DEFINE_bool('scaling', False, 'Also measure steps per second of 1, 2 and 4 worker processes.')
+_SIZES = flags.DEFINE_list('sizes', list(learner_pieces.SIZES),
+                           f'Sizes of the learner, of {", ".join(learner_pieces.SIZES)}.')
+_UPDATES = flags.DEFINE_integer('updates', 3, 'Updates of the learner that are timed, after one that is not.',
+                                lower_bound=1)
+_SPLIT = flags.DEFINE_bool('split', True, 'Also time the pieces of an update, each compiled on its own.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 
 
-def _print_environment(result: dict) -> None:
-  table = rich_table.Table(title=f'{result["task"]}: time of a step in ms, resets included (median of '
-                           f'{result["rounds"]} rounds)', title_justify='left')
-  for heading in ('what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'):
-    table.add_column(heading, justify='left' if heading == 'what' else 'right')
-  labels = {'images': 'agent step, 64x64 image, action repeat 2', 'vectors': 'environment step, vector',
-            'resets': 'reset, vector'}
-  for name, label in labels.items():
-    row = result[name]
-    floor = (f'{row["floor_ms"]:.2f}', f'{row["times_floor"]:.2f}') if 'floor_ms' in row else ('', '')
-    table.add_row(label, f'{row["theirs_ms"]:.2f}', f'{row["ours_ms"]:.2f}', f'{row["times_faster"]:.1f}', *floor)
+def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
+  table = rich_table.Table(title=title, title_justify='left')
+  for i, heading in enumerate(headings):
+    table.add_column(heading, justify='right' if i else 'left')
+  for row in rows:
+    table.add_row(*row)
   rich_console.Console(width=120).print(table)
 
 
-def _measure_scaling(task: str) -> dict:
-  result = {}
-  for observations in (('image',), ('vector',)):
-    simulator = functools.partial(environment.SafetyGymnasium, task=task, observations=observations)
-    result[observations[0]] = parallel_speed.measure_scaling(
-        functools.partial(factory.make_environment, simulator=simulator, action_repeat=2))
-  return result
-
-
-def _print_scaling(result: dict) -> None:
-  table = rich_table.Table(title='Agent steps per second, action repeat 2, resets included', title_justify='left')
-  table.add_column('observation')
-  for heading in result['image']:
-    table.add_column(heading, justify='right')
-  for name, rates in result.items():
-    table.add_row(name, *(f'{rate:.0f}' for rate in rates.values()))
-  rich_console.Console(width=120).print(table)
-
-
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+def _measure_environments() -> list[dict]:
   results = []
   for task in _TASK.value:
     results.append(environment_speed.measure(task, _ROUNDS.value, _AGENT_STEPS.value))
     _print_environment(results[-1])
-    if _SCALING.value:
-      results[-1]['scaling'] = _measure_scaling(task)
-      _print_scaling(results[-1]['scaling'])
-  if _JSON.value:
-    with open(_JSON.value, 'w', encoding='utf-8') as file:
-      json.dump({'environments': results}, file, indent=2)
+  return results
+
+
+def _print_environment(result: dict) -> None:
+  labels = {'images': 'agent step, 64x64 image, action repeat 2', 'vectors': 'environment step, vector',
+            'resets': 'reset, vector'}
+  rows = []
+  for name, label in labels.items():
+    row = result[name]
+    floor = [f'{row["floor_ms"]:.2f}', f'{row["times_floor"]:.2f}'] if 'floor_ms' in row else ['', '']
+    rows.append([label, f'{row["theirs_ms"]:.2f}', f'{row["ours_ms"]:.2f}', f'{row["times_faster"]:.1f}', *floor])
+  _print_table(f'{result["task"]}: time of a step in ms, resets included (median of {result["rounds"]} rounds)',
+               ['what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'], rows)
+
+
+def _measure_parallel() -> list[dict]:
+  results = []
+  for task in _TASK.value:
+    rates = {}
+    for name in ('image', 'vector'):
+      simulator = functools.partial(environment.SafetyGymnasium, task=task, observations=(name,))
+      rates[name] = parallel_speed.measure_scaling(
+          functools.partial(factory.make_environment, simulator=simulator, action_repeat=2))
+    results.append(dict(task=task, steps_per_second=rates))
+    _print_table(f'{task}: agent steps per second, action repeat 2, resets included', ['observation', *rates['image']],
+                 [[name, *(f'{rate:.0f}' for rate in row.values())] for name, row in rates.items()])
+  return results
+
+
+def _measure_posterior() -> dict:
+  result = posterior_speed.measure()
+  time, memory = (lambda name: f'{result[name]:.2f}'), (lambda name: f'{result[name] / 1e6:.1f}')
+  _print_table(
+      f'SWAG: {result["num_parameters"]:,} parameters, K = {result["num_models"]}, N = {result["num_samples"]} '
+      f'(median of {result["rounds"]} rounds)', ['what', 'ms', 'ms, otherwise', 'temporary MB', 'result MB'], [
+          ['N samples (otherwise: jax.random.normal)', time('sample_ms'), time('plain_sample_ms'),
+           memory('sample_temporary_bytes'), memory('samples_bytes')],
+          ['update between snapshots (otherwise: Adam alone)', time('update_ms'), time('point_update_ms'),
+           memory('update_temporary_bytes'), memory('state_bytes')],
+          ['update with a snapshot', time('snapshot_ms'), '', '', ''],
+      ])
+  return result
+
+
+def _measure_learner() -> dict[str, dict]:
+  results = {}
+  for name in _SIZES.value:
+    results[name] = learner_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)], _UPDATES.value, _SPLIT.value)
+    if _SPLIT.value:
+      _print_pieces(name, results[name])
+  _print_table(
+      f'An update of the learner (median of {_UPDATES.value}), and the memory of its process; floor: its FLOP at the '
+      'rate of a large product',
+      ['size', 'compile s', 'update s', 'GFLOP', 'product GFLOP/s', 'floor / update', 'arguments GB', 'outputs GB',
+       'temporary GB', 'peak RSS GB'],
+      [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["seconds"]:.2f}',
+        f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}', f'{row["floor_ratio"]:.2f}',
+        *(f'{row[column] / 1e9:.2f}' for column in ('argument_bytes', 'output_bytes', 'temporary_bytes',
+                                                     'peak_rss_bytes'))] for name, row in results.items()])
+  return results
+
+
+def _print_pieces(name: str, result: dict) -> None:
+  _print_table(
+      f'{name}: pieces of an update, each on its own', ['piece', 's', 'of the update', 'GFLOP', 'floor / piece',
+                                                        'temporary GB'],
+      [[piece, f'{row["seconds"]:.3f}', f'{row["seconds"] / result["seconds"]:.0%}', f'{row["flop"] / 1e9:.1f}',
+        f'{row["floor_ratio"]:.2f}', f'{row["temporary_bytes"] / 1e9:.2f}']
+       for piece, row in result['pieces'].items()])
+
+
+def _check_names(flag: flags.FlagHolder, allowed: list[str]) -> None:
+  unknown = [name for name in flag.value if name not in allowed]
+  if unknown:
+    raise app.UsageError(f'--{flag.name}: {", ".join(unknown)} is none of {", ".join(allowed)}.')
+
+
+def main(argv: list[str]) -> None:
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+  _check_names(_PARTS, list(_MEASUREMENTS))
+  _check_names(_SIZES, list(learner_pieces.SIZES))
+  results = {}
+  for part in _PARTS.value:
+    key, measure = _MEASUREMENTS[part]
+    results[key] = measure()
+    if _JSON.value:  # After each part: a later one may fail, or take too long.
+      pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2), encoding='utf-8')
+
+
+# By part: where its figures stand in the file, and what takes and prints them.
+_MEASUREMENTS = {
+    'environment': ('environments', _measure_environments),
+    'parallel': ('parallel', _measure_parallel),
+    'posterior': ('posterior', _measure_posterior),
+    'learner': ('learner', _measure_learner),
+}
 
 
 if __name__ == '__main__':

@@ -1,0 +1,202 @@
+"""The learner that gin files describe, with data that nobody gathered, and the pieces of its update one by one."""
+
+import dataclasses
+import inspect
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+from dm_env import specs
+import gin
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.agents.lambda_agent import learning
+from lambda_kit.agents.lambda_agent import losses
+from lambda_kit.benchmarks import flops
+from lambda_kit.experiments import configuration
+from lambda_kit.posteriors import swag
+from lambda_kit.replay import episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """What is measured: gin files with bindings on top, and the shapes of the data."""
+  gin_files: Sequence[str]
+  observations: Mapping[str, tuple[int, ...]]  # Of 'image', 'vector' or both.
+  bindings: Sequence[str] = ()
+  num_actions: int = 2  # A
+  num_constraints: int = 1  # C
+
+
+SIZES = {
+    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states.
+    'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
+    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
+    'small': Size(
+        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
+        ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
+         'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
+}
+
+
+class Piece(NamedTuple):
+  """A function to compile and time."""
+  function: Callable[..., Any]
+  arguments: tuple[Any, ...]
+  flop: int
+  carries: bool = False  # Whether the result is the first argument of the next call, which is then donated.
+
+
+class Subject(NamedTuple):
+  """A learner's update, ready to be run."""
+  update: Any  # As the learner compiled it: maps (state, batch) to (state, metrics), and donates the state.
+  state: learning.LearnerState
+  batch: types.Trajectory
+  flop: int
+  pieces: Callable[[learning.LearnerState], dict[str, Piece]]  # Pieces of the update, of a state that they copy.
+
+
+class SpecEnvironment(core.Environment):
+  """Has specs, and can't be stepped: it stands for a simulator where only shapes matter."""
+
+  next_episode = 0
+  last_step_count = 0
+
+  def __init__(self, size: Size):
+    self._size = size
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return tuple(f'cost_{i}' for i in range(self._size.num_constraints))
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    return {name: specs.BoundedArray(shape, np.uint8, 0, 255) if name == 'image' else specs.Array(shape, np.float32)
+            for name, shape in self._size.observations.items()}
+
+  def action_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray((self._size.num_actions,), np.float32, -1.0, 1.0)
+
+  def reset(self):
+    raise NotImplementedError('This environment has specs only.')
+
+  def step(self, action):
+    raise NotImplementedError('This environment has specs only.')
+
+  def render(self, height: int = 256, width: int = 256):
+    raise NotImplementedError('This environment has specs only.')
+
+
+def make_subject(size: Size, search_paths: Sequence[str]) -> Subject:
+  """Builds the learner as `run_experiment` does, from a seed, with a batch from a replay of random numbers.
+
+  SWAG is set to have its snapshots, as it has from update 4,500 on: before, sampling costs nothing.
+
+  Args:
+    size: What to build.
+    search_paths: Folders where gin files are looked up.
+  """
+  configuration.parse(size.gin_files, size.bindings, search_paths)
+  agent = gin.get_configurable('LambdaAgent')()
+  environment = SpecEnvironment(size)
+  replay = agent.make_replay(environment, environment_steps=1, seed=0)
+  replay.add(_random_episode(environment, 2 * replay.sequence_length))
+  dataset = agent.make_dataset_iterator(replay)
+  learner = agent.make_learner(environment, dataset, seed=0)
+  batch = next(dataset)
+  state = learner.save()
+  state = state._replace(posterior=_with_snapshots(state.posterior))
+
+  update = learner._update  # pylint: disable=protected-access
+  parts = inspect.getclosurevars(update.__wrapped__).nonlocals  # What the learner was made of, by name.
+  num_starts = parts['num_start_states'] or batch.reward.size
+  counts = flops.learner(
+      jax.eval_shape(parts['posterior'].mean, state.posterior), state.policy.params, state.critic.params,
+      state.cost_critics.params, image_size=size.observations.get('image', (0,))[0], num_states=batch.reward.size,
+      num_starts=num_starts, num_samples=parts['num_samples'], horizon=parts['objective'].horizon,
+      num_columns=len(state.posterior.moments.columns) if isinstance(state.posterior, swag.SwagState) else 0)
+  return Subject(update, state, batch, counts['update'],
+                 lambda state: _pieces(parts, jax.tree.map(jnp.copy, state), batch, num_starts, counts))
+
+
+def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types.Trajectory, num_starts: int,
+            counts: Mapping[str, int]) -> dict[str, Piece]:
+  """The update of `learning.LambdaLearner` in pieces, each with inputs of the same shapes."""
+  networks, posterior, objective = parts['networks'], parts['posterior'], parts['objective']
+  optimizers = (parts['policy_optimizer'], parts['critic_optimizer'], parts['cost_critic_optimizer'])
+  key = jax.random.PRNGKey(0)
+  sample = lambda posterior_state, key: posterior.sample(posterior_state, key, parts['num_samples'])
+
+  def model(posterior_state, batch, key):
+    return posterior.update(posterior_state, lambda params, key: networks.world_model.loss(params, batch, key), key)[0]
+
+  def policy_loss(params, samples, start, state, key):
+    return losses.policy_loss(
+        params, networks.policy.apply, networks.world_model, samples, start,
+        lambda features: networks.critic.apply(state.critic_shadow, features),
+        lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features), state.solver, objective, key)
+
+  def critics(params, cost_params, data, cost_data):
+    each = lambda params, data: losses.critic_loss(params, networks.single_cost_critic, data)
+    return (jax.value_and_grad(losses.critic_loss)(params, networks.critic.apply, data),
+            jax.value_and_grad(lambda params: jnp.sum(jax.vmap(each)(params, cost_data)))(cost_params))
+
+  def optimize(modules, gradients):
+    updated = []
+    for optimizer, module, gradient in zip(optimizers, modules, gradients):
+      changes, optimizer_state = optimizer.update(gradient, module.optimizer, module.params)
+      updated.append(learning.Module(optax.apply_updates(module.params, changes), optimizer_state))
+    return tuple(updated)
+
+  # Numbers don't matter for time, shapes do.
+  start = _random_like(networks.world_model.initial_state(num_starts), key)
+  shared = state._replace(posterior=(), policy=(), critic=(), cost_critics=())
+  imagination = (state.policy.params, jax.jit(sample)(state.posterior, key), start, shared, key)
+  _, output = jax.eval_shape(policy_loss, *imagination)
+  modules = (state.policy, state.critic, state.cost_critics)
+  gradients = _random_like(tuple(module.params for module in modules), key)
+  return {
+      'model update': Piece(model, (jax.tree.map(jnp.copy, state.posterior), batch, key), counts['model'],
+                            carries=True),
+      'posterior sampling': Piece(sample, (state.posterior, key), counts['sampling']),
+      'imagination with values': Piece(policy_loss, imagination, counts['imagination']),
+      'policy gradient, imagination included': Piece(jax.value_and_grad(policy_loss, has_aux=True), imagination,
+                                                     counts['policy_gradient']),
+      'critics': Piece(critics, (state.critic.params, state.cost_critics.params, _random_like(output.critic, key),
+                                 _random_like(output.cost_critics, key)), counts['critics']),
+      'optimisers of policy and critics': Piece(optimize, (jax.tree.map(jnp.copy, modules), gradients), 0,
+                                                carries=True),
+  }
+
+
+def _with_snapshots(state: Any) -> Any:
+  """Lets SWAG sample around its current parameters. Other posteriors are ready as they are."""
+  if not isinstance(state, swag.SwagState):
+    return state
+  mean = jax.tree.map(jnp.copy, state.params)  # Copies: a buffer can't be donated twice.
+  return state._replace(moments=state.moments._replace(
+      mean=mean, num_snapshots=jnp.asarray(len(state.moments.columns), jnp.int32)))
+
+
+def _random_episode(environment: core.Environment, num_moments: int) -> episodes.Episode:
+  rng = np.random.default_rng(0)
+  normal = lambda *shape: rng.standard_normal((num_moments, *shape), np.float32)
+  observation = {name: rng.integers(0, 256, (num_moments, *spec.shape), np.uint8) if name == 'image'
+                 else normal(*spec.shape) for name, spec in environment.observation_spec().items()}
+  return episodes.Episode(
+      observation=observation,
+      action=np.tanh(normal(*environment.action_spec().shape)),
+      reward=normal(),
+      cost=(normal(len(environment.constraint_names)) > 1).astype(np.float32),
+      terminal=np.zeros((num_moments,), np.float32))
+
+
+def _random_like(tree: types.Nest, key: core.Key) -> types.Nest:
+  """Normal numbers in the shapes of `tree`."""
+  leaves, structure = jax.tree.flatten(tree)
+  keys = jax.random.split(key, len(leaves))
+  return structure.unflatten(
+      [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves)])
