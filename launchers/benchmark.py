@@ -106,24 +106,26 @@ def _measure_learner() -> dict[str, dict]:
     results[name] = learner_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)], _UPDATES.value, _SPLIT.value)
     if _SPLIT.value:
       _print_pieces(name, results[name])
+  gb = lambda *numbers: ' / '.join(f'{number / 1e9:.2f}' for number in numbers)
   _print_table(
-      f'An update of the learner (median of {_UPDATES.value}), and the memory of its process; floor: its FLOP at the '
-      'rate of a large product',
-      ['size', 'compile s', 'update s', 'GFLOP', 'product GFLOP/s', 'floor / update', 'arguments GB', 'outputs GB',
-       'temporary GB', 'peak RSS GB'],
+      f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
+      ['size', 'compile s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s',
+       'arguments / outputs / temporary GB', 'peak RSS GB'],
       [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["seconds"]:.2f}',
-        f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}', f'{row["floor_ratio"]:.2f}',
-        *(f'{row[column] / 1e9:.2f}' for column in ('argument_bytes', 'output_bytes', 'temporary_bytes',
-                                                     'peak_rss_bytes'))] for name, row in results.items()])
+        f'{row["cpu_seconds"]:.2f}', f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}',
+        f'{row["floor_ratio"]:.2f}', f'{row["cpu_floor_ratio"]:.2f}',
+        gb(row['argument_bytes'], row['output_bytes'], row['temporary_bytes']), gb(row['peak_rss_bytes'])]
+       for name, row in results.items()])
   return results
 
 
 def _print_pieces(name: str, result: dict) -> None:
   _print_table(
-      f'{name}: pieces of an update, each on its own', ['piece', 's', 'of the update', 'GFLOP', 'floor / piece',
-                                                        'temporary GB'],
-      [[piece, f'{row["seconds"]:.3f}', f'{row["seconds"] / result["seconds"]:.0%}', f'{row["flop"] / 1e9:.1f}',
-        f'{row["floor_ratio"]:.2f}', f'{row["temporary_bytes"] / 1e9:.2f}']
+      f'{name}: pieces of an update, each on its own',
+      ['piece', 's', 'CPU s', 'of the update', 'GFLOP', 'floor / s', 'floor / CPU s', 'temporary GB'],
+      [[piece, f'{row["seconds"]:.3f}', f'{row["cpu_seconds"]:.3f}',
+        f'{row["cpu_seconds"] / result["cpu_seconds"]:.0%}', f'{row["flop"] / 1e9:.1f}', f'{row["floor_ratio"]:.2f}',
+        f'{row["cpu_floor_ratio"]:.2f}', f'{row["temporary_bytes"] / 1e9:.2f}']
        for piece, row in result['pieces'].items()])
 
 

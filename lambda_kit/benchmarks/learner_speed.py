@@ -2,7 +2,8 @@
 
 Each size is measured in a process of its own, so that the peaks of memory don't mix, and with JAX's compilation cache
 off, so that compile times are those of a first run. Products of large matrices take turns with the updates: on a shared
-machine, the ratio of the two says more than either.
+machine, the ratio of the two says more than either. Seconds of all cores together (CPU seconds) are there, too: they
+hardly depend on what else runs.
 """
 
 import concurrent.futures
@@ -33,14 +34,14 @@ def measure(size: learner_pieces.Size, search_paths: Sequence[str], updates: int
 
   Returns:
     `trace_seconds`, `compile_seconds`: until the update can run, without any cache;
-    `seconds`: median of an update, batch and state in memory;
+    `seconds`, `cpu_seconds`: medians of an update, batch and state in memory;
     `argument_bytes`, `output_bytes`, `temporary_bytes`, `donated_bytes`: as the compiler plans them. The last are
       counted in arguments and in outputs;
     `peak_rss_bytes`: of the process, after it compiled and ran the first update;
     `flop`: of an update, see `flops`;
-    `gemm_flop_per_second`, `median_gemm_flop_per_second`: of large float32 products, the best and the median;
-    `floor_ratio`: the time that `flop` takes at the best rate, divided by `seconds`;
-    `pieces`: of each piece, `seconds`, `temporary_bytes`, `flop` and `floor_ratio`, if asked for.
+    `gemm_flop_per_second`, `gemm_flop_per_cpu_second`: the best rates of large float32 products;
+    `floor_ratio`, `cpu_floor_ratio`: the time that `flop` takes at these rates, divided by `seconds`, `cpu_seconds`;
+    `pieces`: of each piece its seconds, `temporary_bytes`, `flop` and ratios, if asked for.
   """
   context = multiprocessing.get_context('spawn')
   with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
@@ -62,56 +63,59 @@ def measure_here(size: learner_pieces.Size, search_paths: Sequence[str], updates
   state, _ = jax.block_until_ready(compiled(subject.state, subject.batch))
   result['peak_rss_bytes'] = peak_rss_bytes()
   gemm = make_gemm()
-  times, rates = [], []
+  times, gemm_times = [], []
   for _ in range(updates):
-    rates += [gemm() for _ in range(_GEMMS)]
-    begin = time.perf_counter()
-    state, _ = jax.block_until_ready(compiled(state, subject.batch))
-    times.append(time.perf_counter() - begin)
-  rates += [gemm() for _ in range(_GEMMS)]
-  seconds, best = float(np.median(times)), max(rates)
-  floor_ratio = lambda flop, seconds: flop / best / seconds
-  result |= dict(updates=updates, seconds=seconds, flop=subject.flop, gemm_flop_per_second=best,
-                 median_gemm_flop_per_second=float(np.median(rates)), floor_ratio=floor_ratio(subject.flop, seconds))
+    gemm_times += [gemm() for _ in range(_GEMMS)]
+    (state, _), seconds = _timed(compiled, state, subject.batch)
+    times.append(seconds)
+  gemm_times += [gemm() for _ in range(_GEMMS)]
+  rates = 2 * _GEMM_SIZE**3 / np.min(gemm_times, axis=0)
+  result |= dict(updates=updates, gemm_flop_per_second=float(rates[0]), gemm_flop_per_cpu_second=float(rates[1]),
+                 **_figures(times, subject.flop, rates))
   if split:
-    result['pieces'] = {}
-    for name, piece in subject.pieces(state).items():
-      figures = measure_piece(piece, updates)
-      result['pieces'][name] = dict(figures, flop=piece.flop, floor_ratio=floor_ratio(piece.flop, figures['seconds']))
+    result['pieces'] = {name: measure_piece(piece, updates, rates) for name, piece in subject.pieces(state).items()}
   return result
 
 
-def measure_piece(piece: learner_pieces.Piece, rounds: int) -> dict[str, float]:
-  """Compiles and times one piece: the median `seconds` of `rounds` calls after a first, and `temporary_bytes`."""
+def measure_piece(piece: learner_pieces.Piece, rounds: int, rates: np.ndarray) -> dict[str, float]:
+  """Compiles and times one piece: medians of `rounds` calls after a first. `rates` [2] are FLOP per (CPU) second."""
   function = jax.jit(piece.function, donate_argnums=(0,) if piece.carries else ())
   compiled = function.lower(*piece.arguments).compile()
   arguments, times = piece.arguments, []
   for _ in range(rounds + 1):
-    begin = time.perf_counter()
-    output = jax.block_until_ready(compiled(*arguments))
-    times.append(time.perf_counter() - begin)
+    output, seconds = _timed(compiled, *arguments)
+    times.append(seconds)
     if piece.carries:
       arguments = (output, *arguments[1:])
-  return dict(seconds=float(np.median(times[1:])), temporary_bytes=compiled.memory_analysis().temp_size_in_bytes)
+  return dict(_figures(times[1:], piece.flop, rates), temporary_bytes=compiled.memory_analysis().temp_size_in_bytes)
 
 
-def make_gemm(size: int = _GEMM_SIZE) -> Callable[[], float]:
-  """A function that multiplies two float32 matrices of `size` rows and columns, and returns FLOP per second."""
-  matrix = jax.random.normal(jax.random.key(0), (size, size))
+def make_gemm() -> Callable[[], np.ndarray]:
+  """A function that multiplies two large float32 matrices, and returns its seconds and CPU seconds, [2]."""
+  matrix = jax.random.normal(jax.random.key(0), (_GEMM_SIZE, _GEMM_SIZE))
   multiply = jax.jit(jnp.matmul)
   multiply(matrix, matrix).block_until_ready()
-
-  def gemm() -> float:
-    begin = time.perf_counter()
-    multiply(matrix, matrix).block_until_ready()
-    return 2 * size**3 / (time.perf_counter() - begin)
-
-  return gemm
+  return lambda: _timed(multiply, matrix, matrix)[1]
 
 
 def peak_rss_bytes() -> int:
   """The most memory that this process has had at once, in bytes."""
   return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB.
+
+
+def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, np.ndarray]:
+  """What a function returns, and the seconds and CPU seconds that it took, [2]."""
+  clocks = lambda: np.array([time.perf_counter(), time.process_time()])
+  begin = clocks()
+  output = jax.block_until_ready(function(*arguments))
+  return output, clocks() - begin
+
+
+def _figures(times: Sequence[np.ndarray], flop: int, rates: np.ndarray) -> dict[str, float]:
+  seconds = np.median(times, axis=0)
+  ratios = flop / rates / seconds
+  return dict(flop=flop, seconds=float(seconds[0]), cpu_seconds=float(seconds[1]), floor_ratio=float(ratios[0]),
+              cpu_floor_ratio=float(ratios[1]))
 
 
 def _measure_cold(*arguments: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import math
 import pathlib
 
 import jax
+import numpy as np
 import pytest
 
 from lambda_kit.benchmarks import learner_pieces
@@ -59,11 +60,16 @@ def test_data_have_the_shapes_that_gin_says(subject):
   assert samples['dynamics/~/gru/~/recurrent']['w'].shape == (3, 16, 48)
 
 
+def _check_ratios(row, result):
+  for kind in ('', 'cpu_'):
+    floor = row['flop'] / result[f'gemm_flop_per_{kind}second']
+    assert row[f'{kind}seconds'] > 0
+    assert row[f'{kind}floor_ratio'] == pytest.approx(floor / row[f'{kind}seconds'])
+
+
 def test_the_figures_fit_together():
   result = learner_speed.measure_here(_VECTORS, _ROOT, updates=1, split=False)
-  assert result['seconds'] > 0
-  assert result['floor_ratio'] == pytest.approx(
-      result['flop'] / result['gemm_flop_per_second'] / result['seconds'])
+  _check_ratios(result, result)
   # The state is donated, and comes out again beside the metrics.
   assert 0 < result['donated_bytes'] <= min(result['argument_bytes'], result['output_bytes'])
   assert result['peak_rss_bytes'] > result['argument_bytes'] + result['temporary_bytes']
@@ -72,8 +78,8 @@ def test_the_figures_fit_together():
 def test_a_piece_that_carries_its_state_runs_again_and_again(subject):
   pieces = subject.pieces(subject.state)
   for name in ('critics', 'optimisers of policy and critics'):
-    figures = learner_speed.measure_piece(pieces[name], rounds=2)
-    assert figures['seconds'] > 0 and figures['temporary_bytes'] >= 0
+    figures = learner_speed.measure_piece(pieces[name], rounds=2, rates=np.array([1e9, 5e8]))
+    _check_ratios(figures, dict(gemm_flop_per_second=1e9, gemm_flop_per_cpu_second=5e8))
 
 
 @pytest.mark.slow
@@ -81,4 +87,4 @@ def test_images_in_a_process_of_their_own():
   result = learner_speed.measure(_IMAGES, _ROOT, updates=1, split=True)
   assert result['compile_seconds'] > 0.5  # Nothing was cached.
   for row in result['pieces'].values():
-    assert row['floor_ratio'] == pytest.approx(row['flop'] / result['gemm_flop_per_second'] / row['seconds'])
+    _check_ratios(row, result)
