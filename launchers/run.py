@@ -6,7 +6,8 @@
 
 Files are layers: of two bindings of one parameter the later one counts, and flags come last. The workdir gets
 config.gin (all bindings), operative_config.gin (all values used), logs as JSON lines and for TensorBoard, the
-evaluations as a table, a learning curve and a video.
+evaluations as a table, a learning curve and a video, the replay, and checkpoints. A run that was stopped goes on, to the
+bit as if it had not been, by the same command with its --workdir.
 """
 
 import datetime
@@ -22,11 +23,14 @@ import jax
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.agents.lambda_agent import learning
+from lambda_kit.checkpoints import errors as checkpoint_errors
+from lambda_kit.checkpoints import lock
 from lambda_kit.environments import opengl
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import run
+from lambda_kit.experiments import training
 from lambda_kit.replay import buffer
 from lambda_kit.replay import episodes
 
@@ -38,7 +42,10 @@ _GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.')
 _SEED = flags.DEFINE_integer('seed', None, 'Seed of the run. Default: what the gin files say, or 0.', lower_bound=0)
 _WORKDIR = flags.DEFINE_string(
-    'workdir', None, 'Folder for all that the run writes. Default: a new folder in runs/, named after the gin files.')
+    'workdir', None, 'Folder for all that the run writes; if it holds a run, that run goes on. Default: a new folder in '
+    'runs/, named after the gin files.')
+_ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
+    'allow_config_change', False, 'Let a run go on with another configuration than it began with.')
 _DRY_RUN = flags.DEFINE_bool(
     'dry_run', False, 'Print the resolved config, build everything, take one step, and stop. Writes nothing.')
 _TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
@@ -46,7 +53,8 @@ _TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an e
 # Errors whose message tells a user what to do.
 _EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
               wrappers.NonFiniteError, episodes.EpisodeFileError, buffer.NotEnoughDataError,
-              learning.TrainingDiverged, OSError)
+              learning.TrainingDiverged, checkpoint_errors.CheckpointError, lock.WorkdirLockedError,
+              training.ConfigChangedError, OSError)
 
 
 def _default_workdir(gin_files: list[str]) -> pathlib.Path:
@@ -56,9 +64,7 @@ def _default_workdir(gin_files: list[str]) -> pathlib.Path:
 
 
 def _prepare_workdir(folder: pathlib.Path) -> None:
-  """Refuses, before anything is built, a folder that can't be written to or already holds a run."""
-  if (folder / 'config.gin').exists():
-    raise FileExistsError(f'{folder} already holds a run. Choose another folder with --workdir, or remove it.')
+  """Refuses, before anything is built, a folder that can't be written to."""
   probe = folder / '.writable'
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,14 +99,14 @@ def main(argv: list[str]) -> None:
       logging.info('Superseded: %s', line)
     if _DRY_RUN.value:
       print(configuration.resolved_config())
-      run.run_experiment(workdir=None)
+      run.run_experiment(job=run.take_one_step)
       print('Dry run: everything was built and one step was taken.')
       return
     workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir(_GIN_FILE.value)
     _prepare_workdir(workdir)
-    run.run_experiment(workdir=str(workdir))
+    run.run_experiment(job=training.Training(workdir, _ALLOW_CONFIG_CHANGE.value))
   except KeyboardInterrupt:
-    print('Interrupted: all that was logged until now is kept.', file=sys.stderr)
+    print(f'Interrupted. To go on: the same command with --workdir={workdir}', file=sys.stderr)
     logging.flush()
     os._exit(130)  # pylint: disable=protected-access
   except _EXPLAINED as error:

@@ -137,6 +137,16 @@ class CheckpointStore:
     """Finds the good checkpoint with the highest return among those that were safe. None if none was."""
     return self._first_good(scores.rank_safe(self._scores()))
 
+  def states(self) -> list[dict[str, Any]]:
+    """The states of all complete checkpoints whose state can be read, oldest first. Nothing is verified."""
+    found = []
+    for step in self.steps():
+      try:
+        found.append(json.loads((self._path_of(step) / _STATE).read_bytes()))
+      except (OSError, ValueError):  # Deleted meanwhile, or damaged: `newest` says what is wrong with it.
+        continue
+    return found
+
   def steps(self) -> list[int]:
     """The steps of all complete checkpoints, good or not, in ascending order."""
     return sorted(int(name.removeprefix('step_')) for name in self._names(_COMPLETE))

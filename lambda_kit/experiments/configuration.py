@@ -6,6 +6,7 @@ Each file is a layer, and the flags are the last one. Later bindings win. Everyt
 late is a `ConfigurationError` with one line for each problem: what, where, and what may have been meant.
 """
 
+import difflib
 import math
 import os
 import pathlib
@@ -96,6 +97,12 @@ def resolved_config() -> str:
 def save_config(path: str | os.PathLike[str]) -> None:
   """Writes `resolved_config`. `parse([path])` leads to the same configuration."""
   _write(path, resolved_config())
+
+
+def differing_lines(before: str, after: str) -> list[str]:
+  """What changed between two texts of `resolved_config`: '- ' and '+ ' with a line each. Comments count for nothing."""
+  strip = lambda text: [re.sub(r'\s+# \S+$', '', line) for line in text.splitlines() if line and line[0] != '#']
+  return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
 
 
 def save_operative_config(path: str | os.PathLike[str]) -> None:

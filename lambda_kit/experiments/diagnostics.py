@@ -5,7 +5,6 @@ import copy
 import math
 from typing import Any, Callable, Sequence
 
-import gin
 import numpy as np
 
 from lambda_kit import core
@@ -16,49 +15,51 @@ from lambda_kit.reports import tables
 Report = Callable[[str, str], None]
 
 
-@gin.register
 class Diagnostics(core.Logger):
   """Watches the rows of a run, and tells once when a symptom begins.
 
   It is one of a group of loggers, beside those that keep the rows:
 
-    diagnostics = Diagnostics(jsonl, lambda name, message: logging.warning('%s: %s', name, message), cost_limit=25.0,
-                              action_repeat=2, num_actions=2)
+    diagnostics = Diagnostics(cost_limit=25.0, num_actions=2)
+    diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
     logger = LoggerGroup([jsonl, view, diagnostics])
 
   A symptom that begins is reported, and written as a row of kind 'diagnosis' with `environment_steps`, `name` and
   `message`. It is told again only if it returns after it was absent for a whole window of the learner's rows.
   """
 
-  def __init__(self, logger: core.Logger, report: Report, cost_limit: float | Sequence[float], action_repeat: int,
-               num_actions: int, initial_steps: int = 0, constraint_names: Sequence[str] = (),
+  def __init__(self, cost_limit: float | Sequence[float], num_actions: int, constraint_names: Sequence[str] = (),
                symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS, recent_episodes: int = 10):
     """Has seen nothing yet.
 
     Args:
-      logger: Where rows of kind 'diagnosis' go. It stays open: who made it closes it.
-      report: Tells a user.
       cost_limit: d, one for all constraints, or one for each.
-      action_repeat: Environment steps of an agent step.
       num_actions: A.
-      initial_steps: Agent steps in the replay before the first one of the run, from offline data.
       constraint_names: Names of the C costs, told where there are several.
       symptoms: What to look for.
       recent_episodes: Episodes of training over whose mean costs are taken.
     """
     names = [symptom.name for symptom in symptoms]
     if len(set(names)) < len(names):
-      raise ValueError(f'Diagnostics.symptoms has one twice: {names}.')
+      raise ValueError(f'run_experiment.symptoms has one twice: {names}.')
     if recent_episodes < 1 or any(symptom.window < 1 for symptom in symptoms):
-      raise ValueError('Diagnostics.recent_episodes and the window of each symptom must be at least 1.')
-    self._logger = logger
-    self._report = report
-    self._task = symptoms_lib.Task(cost_limit, action_repeat, num_actions, initial_steps, constraint_names)
+      raise ValueError('recent_episodes and the window of each symptom must be at least 1.')
+    self._task = symptoms_lib.Task(cost_limit, num_actions, constraint_names)
     self._symptoms = tuple(symptoms)
     self._metrics = {metric for symptom in symptoms for metric in symptom.metrics}
     self._episodes = collections.deque(maxlen=recent_episodes)
     self._rows = collections.deque(maxlen=max((symptom.window for symptom in symptoms), default=1))
     self._absences: dict[str, int] = {}  # Of what was told and is not over: the rows since it was last seen.
+
+  def connect(self, logger: core.Logger, report: Report) -> None:
+    """Says who is told.
+
+    Args:
+      logger: Where rows of kind 'diagnosis' go. It stays open: who made it closes it.
+      report: Tells a user.
+    """
+    self._logger = logger
+    self._report = report
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
     """Takes rows of any kind. Evaluations act by the policy's mode, and are too rare to watch: episodes are not."""

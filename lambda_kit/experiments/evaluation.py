@@ -1,6 +1,6 @@
 """Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
 
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.experiments import video
 from lambda_kit.metrics import scores
+from lambda_kit.reports import tables
 
 
 class Evaluator:
@@ -73,3 +74,9 @@ def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,
       cost_regret=cost_regret.tolist(),
       episode_returns=[episode.episode_return for episode in episodes],
       cost_returns=[episode.cost_return.tolist() for episode in episodes])
+
+
+def score(row: dict[str, Any], cost_limit: float | Sequence[float]) -> dict[str, Any]:
+  """What a checkpoint remembers of its evaluation."""
+  limits = tables.cost_limits(cost_limit, len(row['cost_return']))
+  return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(limits))

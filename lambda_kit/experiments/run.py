@@ -1,20 +1,14 @@
-"""A whole experiment: wiring, training, evaluation, and what is left at the end."""
+"""A whole experiment: its parts, built and wired as the configuration says."""
 
 import dataclasses
-import pathlib
-from typing import Sequence
+from typing import Any, Callable, Sequence
 
 import gin
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
-from lambda_kit.experiments import loggers as loggers_lib
-from lambda_kit.experiments import terminal
-from lambda_kit.experiments import video
-from lambda_kit.reports import curves
+from lambda_kit.experiments import symptoms as symptoms_lib
 from lambda_kit.reports import tables
 
 
@@ -37,16 +31,52 @@ class Seeds:
     return cls(*(int(word) for word in np.random.SeedSequence(seed).generate_state(6)))
 
 
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What an experiment is to do, beside its parts; see `run_experiment`."""
+  environment_steps: int
+  cost_limit: float | Sequence[float]
+  evaluate_every: int
+  with_video: bool
+  checkpoint_steps: int
+  checkpoint_seconds: float
+  keep_checkpoints: int
+  max_failed_episodes: int
+  symptoms: Sequence[symptoms_lib.Symptom]
+  title: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+  """The parts of an experiment, ready to run."""
+  environment: core.Environment
+  # One of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
+  evaluation_environment: core.Environment
+  replay: Any
+  learner: core.Learner
+  actor: core.Actor
+  evaluator: evaluation.Evaluator
+  schedule: core.UpdateSchedule
+  settings: Settings
+
+  def close(self) -> None:
+    self.environment.close()
+    self.evaluation_environment.close()
+
+
 @gin.configurable
-def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFactory = gin.REQUIRED,
+def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.EnvironmentFactory = gin.REQUIRED,
                    agent: core.AgentBuilder = gin.REQUIRED, schedule: core.UpdateSchedule = gin.REQUIRED,
                    environment_steps: int = gin.REQUIRED, cost_limit: float | Sequence[float] = 25.0, seed: int = 0,
                    evaluate_every: int = 25_000, evaluation_episodes: int = 10, with_video: bool = True,
-                   title: str = 'lambda_kit') -> list[dict]:
-  """Trains an agent, evaluates it, and leaves logs, a learning curve and a video in `workdir`.
+                   checkpoint_steps: int = 25_000, checkpoint_seconds: float = 900.0, keep_checkpoints: int = 3,
+                   max_failed_episodes: int = 10,
+                   symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
+                   title: str = 'lambda_kit') -> Any:
+  """Builds an experiment and gives it to a job.
 
   Args:
-    workdir: Folder for everything that the run writes. None builds everything, takes one step and writes nothing.
+    job: What to do with it: `training.Training`, `checkpoint_evaluation.Evaluation`, or `take_one_step`.
     environment_factory: Makes the environments of training and evaluation.
     agent: Builds the agent's parts.
     schedule: How many updates are due after how many environment steps.
@@ -56,14 +86,22 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
     evaluate_every: Environment steps between two evaluations. There is one at the end in any case.
     evaluation_episodes: E, the episodes of an evaluation.
     with_video: Whether to film the first episode of the last evaluation.
+    checkpoint_steps: Environment steps between two checkpoints. There is one after each evaluation in any case.
+    checkpoint_seconds: Seconds between two checkpoints: what is due first counts.
+    keep_checkpoints: How many of the last checkpoints stay, beside the best safe one.
+    max_failed_episodes: Episodes whose environment may raise an error before the run stops with it.
+    symptoms: Of usual troubles, of which the run warns when they begin.
     title: Names the run in the terminal and above the figure.
 
   Returns:
-    The rows of all evaluations.
+    What the job returns.
   """
-  if environment_steps < 1 or evaluate_every < 1:
-    raise SetupError(f'run_experiment.environment_steps = {environment_steps} and evaluate_every = {evaluate_every} '
-                     'must be at least 1.')
+  if environment_steps < 1 or evaluate_every < 1 or checkpoint_steps < 1 or keep_checkpoints < 1:
+    raise SetupError(
+        f'run_experiment.environment_steps = {environment_steps}, evaluate_every = {evaluate_every}, checkpoint_steps = '
+        f'{checkpoint_steps} and keep_checkpoints = {keep_checkpoints} must be at least 1.')
+  settings = Settings(environment_steps, cost_limit, evaluate_every, with_video, checkpoint_steps, checkpoint_seconds,
+                      keep_checkpoints, max_failed_episodes, symptoms, title)
   try:
     seeds = Seeds.derive(seed)
     environment = environment_factory(seed=seeds.environment)
@@ -72,60 +110,21 @@ def run_experiment(workdir: str | None, environment_factory: core.EnvironmentFac
     adder = agent.make_adder(replay)
     learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seeds.learner)
     actor = agent.make_actor(environment, learner, adder, seeds.actor, evaluation=False)
-    # An environment of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
     evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
     evaluation_actor = agent.make_actor(evaluation_environment, learner, None, seeds.evaluation_actor, evaluation=True)
     evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, evaluation_episodes)
   except ValueError as error:
     raise SetupError(str(error)) from error
-
-  if workdir is None:
-    _take_one_step(environment, actor)
-    return []
-
-  folder = pathlib.Path(workdir)
-  configuration.save_config(folder / 'config.gin')
-  view = terminal.TerminalLogger(environment_steps, cost_limit, title, constraint_names=environment.constraint_names)
-  logger = loggers_lib.LoggerGroup([loggers_lib.JsonlLogger(folder), loggers_lib.TensorBoardLogger(folder / 'tensorboard'),
-                                    view])
-
-  def check_configuration():
-    configuration.save_operative_config(folder / 'operative_config.gin')
-    configuration.check_operative()
-
-  loop = environment_loop.EnvironmentLoop(environment, actor, learner, schedule, logger, on_step=view.progress,
-                                          on_first_update=check_configuration)
-  rows = []
-
-  def evaluate():
-    episodes = evaluator.run(number=len(rows))
-    rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
-    logger.write('evaluation', rows[-1])
-
+  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, schedule, settings)
   try:
-    while loop.state.environment_steps < environment_steps:
-      loop.run_episode()
-      if loop.state.environment_steps // evaluate_every > len(rows) and loop.state.environment_steps < environment_steps:
-        evaluate()
-    evaluate()
-    if with_video:
-      print('Filming an episode.')
-      video.write_video(evaluator.record(len(rows) - 1, cost_limit), folder / 'video.mp4', fps=30)
+    return job(experiment)
   finally:
-    # Also after Ctrl-C or an error: what was done is worth looking at.
-    logger.close()
-    environment.close()
-    evaluation_environment.close()
-    if loop.state.episodes:
-      names = environment.constraint_names
-      curves.learning_curve(folder, folder / 'learning_curve.png', cost_limit, names, title)
-      table = tables.evaluation_table(rows, cost_limit, names)
-      (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
-      print(f'\n{table}\nEverything is in {folder}')
-  return rows
+    experiment.close()
 
 
-def _take_one_step(environment: core.Environment, actor: core.Actor) -> None:
+def take_one_step(experiment: Experiment) -> None:
+  """Shows that the parts work together."""
+  environment, actor = experiment.environment, experiment.actor
   timestep = environment.reset()
   actor.observe_first(timestep)
   action = actor.select_action(timestep.observation)

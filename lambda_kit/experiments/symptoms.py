@@ -27,9 +27,7 @@ _GAUSSIAN_ENTROPY = 0.5 * math.log(2.0 * math.pi * math.e)  # Of a standard devi
 class Task:
   """What the rows don't tell about a run."""
   cost_limit: float | Sequence[float]  # d, one for all constraints, or one for each.
-  action_repeat: int  # Environment steps of an agent step.
   num_actions: int  # A.
-  initial_steps: int = 0  # Agent steps in the replay before the first one of the run, from offline data.
   constraint_names: Sequence[str] = ()
 
   def limit(self, i: int) -> float:
@@ -229,17 +227,18 @@ class ReplayStarvation:
   """There are too many updates for the data."""
   name: ClassVar[str] = 'replay_starvation'
   metrics: ClassVar[Sequence[str]] = ('updates',)
-  # For each agent step so far. The paper has 0.2; with its batches of 32 x 50 steps, 1 samples each step 1,600 times.
+  # For each environment step so far. The paper has 0.1; with its batches of 32 x 50 and its action repeat of 2, 1 samples
+  # each step 3,200 times.
   max_updates: float = 1.0
   window: int = 20
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     updates = rows[-1].get('updates')
-    steps = rows[-1]['environment_steps'] / task.action_repeat + task.initial_steps
+    steps = rows[-1]['environment_steps']
     if updates is None or updates <= self.max_updates * steps:
       return {}
     return {self.name: (
-        f'{updates:.0f} updates were taken on {steps:.0f} agent steps of data, where {self.max_updates:g} for each '
+        f'{updates:.0f} updates were taken on {steps:.0f} environment steps, where {self.max_updates:g} for each '
         'step is much. Model and critics learn the few episodes by heart, and the policy exploits what they get wrong '
         'elsewhere. Lower PeriodicUpdates.updates or PeriodicUpdates.initial_updates, or raise '
         'PeriodicUpdates.first or PeriodicUpdates.every.')}

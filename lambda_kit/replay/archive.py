@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
@@ -56,6 +57,11 @@ class ReplayArchive:
       if number >= next_number:
         path.unlink()
     self._next_number = next_number
+
+  def restore_none(self) -> None:
+    """Deletes all files: the run begins, or begins again because it had no checkpoint yet."""
+    if self._folder.is_dir():
+      self.prune(sys.maxsize)
 
   def prune(self, first: int) -> None:
     """Deletes the files of episodes before `first`."""

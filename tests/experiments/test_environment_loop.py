@@ -61,7 +61,9 @@ class Recorder(core.Actor, core.Logger, core.Learner):
 def _loop(recorder, repeat=2, **options):
   environment = wrappers.ActionRepeat(test_wrappers.Counter(length=5), repeat)
   schedule = schedules.PeriodicUpdates(first=4, initial_updates=3, every=2, updates=10)
-  return environment_loop.EnvironmentLoop(environment, recorder, recorder, schedule, recorder, **options)
+  loop = environment_loop.EnvironmentLoop(environment, recorder, recorder, schedule)
+  loop.connect(recorder, **options)
+  return loop
 
 
 def test_the_order_of_calls():

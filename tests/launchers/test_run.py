@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,10 +72,25 @@ def test_the_saved_config_runs_again_with_the_same_result(tiny, tmp_path):
     assert ours == theirs
 
 
-def test_an_existing_run_is_not_overwritten(tiny):
-  workdir, _ = tiny
-  done = _run(*_TINY, f'--workdir={workdir}')
-  assert done.returncode != 0 and 'already holds a run' in done.stderr
+def test_a_run_does_not_go_on_with_another_configuration(tiny, tmp_path):
+  workdir = tmp_path / 'copy'
+  shutil.copytree(tiny[0], workdir)
+  change = '--gin_bindings=GridCmdp.slip = 0.2'
+  done = _run(*_TINY, '--seed=7', change, f'--workdir={workdir}')
+  assert done.returncode != 0 and '+ GridCmdp.slip = 0.2' in done.stderr and 'seed' not in done.stderr
+  assert 'slip' not in (workdir / 'config.gin').read_text()
+  done = _run(*_TINY, '--seed=7', change, f'--workdir={workdir}', '--allow_config_change')
+  assert done.returncode == 0 and 'Going on from step 1,500' in done.stdout, done.stderr
+  assert 'slip' in (workdir / 'config.gin').read_text() and 'slip' not in (workdir / 'config.0.gin').read_text()
+
+
+def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
+  workdir = tmp_path / 'copy'
+  shutil.copytree(tiny[0], workdir)
+  done = _run(*_TINY, '--seed=7', f'--workdir={workdir}')
+  assert done.returncode == 0, done.stderr
+  for kind in ('episode', 'evaluation'):
+    assert _rows(workdir / f'{kind}.jsonl') == _rows(tiny[0] / f'{kind}.jsonl')
 
 
 _SG6 = ('sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1', 'sg6_pointbutton1', 'sg6_doggogoal1',

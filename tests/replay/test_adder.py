@@ -67,7 +67,8 @@ def test_stored_actions_replay_the_episodes_of_an_environment(terminates):
     def write(self, kind, row):
       pass
 
-  loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0, _Silent())
+  loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0)
+  loop.connect(_Silent())
   for _ in range(4):
     loop.run_episode()
   assert buffer.num_steps == loop.state.environment_steps and buffer.num_episodes == 4

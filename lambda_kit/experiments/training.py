@@ -1,0 +1,120 @@
+"""Training: episodes, evaluations and checkpoints in a workdir, from the beginning or from where it stopped."""
+
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from lambda_kit.checkpoints import lock
+from lambda_kit.experiments import checkpointing
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import diagnostics as diagnostics_lib
+from lambda_kit.experiments import environment_loop
+from lambda_kit.experiments import evaluation
+from lambda_kit.experiments import loggers as loggers_lib
+from lambda_kit.experiments import run
+from lambda_kit.experiments import terminal
+from lambda_kit.experiments import video
+from lambda_kit.reports import curves
+from lambda_kit.reports import tables
+
+
+class ConfigChangedError(ValueError):
+  """A run would go on with another configuration than it began with."""
+
+
+class Training:
+  """The job of training an agent. It leaves logs, checkpoints, a learning curve and a video in a workdir.
+
+  Args:
+    workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
+    allow_config_change: Whether it may go on with another configuration.
+  """
+
+  def __init__(self, workdir: str | os.PathLike, allow_config_change: bool = False):
+    self._folder = pathlib.Path(workdir)
+    self._allow_config_change = allow_config_change
+
+  def __call__(self, experiment: run.Experiment) -> list[dict[str, Any]]:
+    """Trains to the end. Returns the rows of all evaluations, earlier ones of a resumed run included."""
+    with lock.WorkdirLock(self._folder):
+      _record_configuration(self._folder, self._allow_config_change)
+      return _train(experiment, self._folder)
+
+
+def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, Any]]:
+  settings, environment = experiment.settings, experiment.environment
+  total_steps, names = settings.environment_steps, environment.constraint_names
+  rows: list[dict[str, Any]] = []
+  loop = environment_loop.EnvironmentLoop(environment, experiment.actor, experiment.learner, experiment.schedule,
+                                          settings.max_failed_episodes)
+  diagnostics = diagnostics_lib.Diagnostics(settings.cost_limit, environment.action_spec().shape[0], names,
+                                            settings.symptoms)
+  checkpointer = checkpointing.Checkpointer(
+      folder, checkpointing.Parts(environment, experiment.actor, experiment.learner, experiment.replay, loop,
+                                  diagnostics, rows),
+      settings.checkpoint_steps, settings.checkpoint_seconds, settings.keep_checkpoints)
+  resumed_from = checkpointer.resume()
+  resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
+  jsonl = loggers_lib.JsonlLogger(folder, resume_from)
+  view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, constraint_names=names)
+  logger = loggers_lib.LoggerGroup([
+      jsonl, loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from), view, diagnostics])
+  diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
+
+  def check_configuration():
+    configuration.save_operative_config(folder / 'operative_config.gin')
+    configuration.check_operative()
+
+  def evaluate():
+    episodes = experiment.evaluator.run(number=len(rows))
+    rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
+    logger.write('evaluation', rows[-1])
+    checkpointer.take(evaluation.score(rows[-1], settings.cost_limit))
+
+  loop.connect(logger, on_step=view.progress, on_first_update=check_configuration)
+  if resumed_from is not None:
+    print(f'Going on from step {resumed_from:,} of {total_steps:,}.')
+  try:
+    while loop.state.environment_steps < total_steps:
+      loop.run_episode()
+      steps = loop.state.environment_steps
+      if steps >= total_steps or steps // settings.evaluate_every > len(rows):
+        evaluate()
+      else:
+        checkpointer.take()
+    if settings.with_video:
+      print('Filming an episode.')
+      video.write_video(experiment.evaluator.record(len(rows) - 1, settings.cost_limit), folder / 'video.mp4', fps=30)
+  finally:
+    # Also after Ctrl-C or an error: what was done is worth keeping, and looking at.
+    try:
+      checkpointer.finish()
+    except OSError as error:
+      logging.error('%s', error)
+    logger.close()
+    if loop.state.episodes:
+      curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, names, settings.title)
+      table = tables.evaluation_table(rows, settings.cost_limit, names)
+      (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
+      print(f'\n{table}\nEverything is in {folder}')
+  return rows
+
+
+def _record_configuration(folder: pathlib.Path, allow_change: bool) -> None:
+  """Writes the configuration of a new run; compares it with that of one that goes on."""
+  path = folder / 'config.gin'
+  if path.exists():
+    lines = configuration.differing_lines(path.read_text('utf-8'), configuration.resolved_config())
+    if not lines:
+      return
+    if not allow_change:
+      raise ConfigChangedError(
+          f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
+          '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
+          '--allow_config_change to go on with the changes.')
+    earlier = folder / f'config.{len(list(folder.glob("config.*.gin")))}.gin'
+    path.rename(earlier)
+    logging.warning('The run goes on with a changed configuration; the one before is in %s.', earlier)
+  configuration.save_config(path)

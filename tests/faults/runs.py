@@ -1,0 +1,106 @@
+"""Small runs in processes of their own, to be hurt."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Sequence
+
+import numpy as np
+from safetensors import numpy as safetensors_numpy
+
+from lambda_kit.checkpoints import store as store_lib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+_SIZES = ('run_experiment.evaluate_every = 300', 'run_experiment.evaluation_episodes = 2',
+          'run_experiment.with_video = False', 'run_experiment.checkpoint_steps = 200', 'GridCmdp.episode_length = 20')
+RANDOM = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/variants/random.gin',
+          *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')))
+LAMBDA = ('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in (
+    *_SIZES, 'ENVIRONMENT_STEPS = 1_000', 'WIDTH = 8', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 3',
+    'PeriodicUpdates.every = 50', 'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16',
+    'LambdaAgent.batch_size = 4', 'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3',
+    'EpisodeBuffer.sequence_length = 5', 'EpisodeBuffer.max_bytes = 12_000', 'EpisodicBudget.episode_length = 20',
+    'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2')))
+
+
+def start(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) -> subprocess.Popen:
+  """Starts or continues the run of a workdir. Its output goes to files beside the workdir."""
+  out = open(f'{workdir}.out', 'ab')  # pylint: disable=consider-using-with
+  return subprocess.Popen([sys.executable, str(ROOT / 'launchers' / 'run.py'), *arguments, f'--workdir={workdir}'],
+                          cwd=ROOT, env=dict(os.environ, **environment), stdout=out, stderr=out)
+
+
+def output(workdir: pathlib.Path) -> str:
+  return pathlib.Path(f'{workdir}.out').read_text('utf-8', errors='replace')
+
+
+def finish(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) -> None:
+  process = start(workdir, arguments, **environment)
+  if process.wait(timeout=600) != 0:
+    raise AssertionError(output(workdir)[-3000:])
+
+
+def interrupt(workdir: pathlib.Path, arguments: Sequence[str], number: int, is_time: Callable[[], bool]) -> int:
+  """Runs until a moment comes, then sends a signal. Returns the exit code."""
+  process = start(workdir, arguments)
+  deadline = time.monotonic() + 300
+  while not is_time() and process.poll() is None and time.monotonic() < deadline:
+    time.sleep(0.01)
+  process.send_signal(number)
+  return process.wait(timeout=120)
+
+
+def kill_after(workdir: pathlib.Path, arguments: Sequence[str], seconds: float) -> bool:
+  """Kills a run some seconds after it began to log. Returns whether it was still running."""
+  process = start(workdir, arguments)
+  before = _size(workdir)
+  deadline = time.monotonic() + 300
+  while _size(workdir) == before and process.poll() is None and time.monotonic() < deadline:
+    time.sleep(0.01)
+  try:
+    process.wait(timeout=seconds)
+    return False
+  except subprocess.TimeoutExpired:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return True
+
+
+def rows(workdir: pathlib.Path, kind: str) -> list[dict[str, Any]]:
+  """The rows of a log, without what depends on the clock."""
+  found = []
+  for line in (workdir / f'{kind}.jsonl').read_text().splitlines():
+    row = json.loads(line)
+    found.append({name: value for name, value in row.items() if name not in ('time', 'steps_per_second')})
+  return found
+
+
+def last_state(workdir: pathlib.Path) -> tuple[int, dict[str, np.ndarray], dict[str, Any]]:
+  """Step, learner's arrays and state of the newest checkpoint."""
+  checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
+  return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), checkpoint.state
+
+
+def assert_same_outcome(workdir: pathlib.Path, reference: pathlib.Path, kinds: Sequence[str]) -> None:
+  """Logs, parameters, replay and everything else are equal to the bit."""
+  for kind in kinds:
+    assert rows(workdir, kind) == rows(reference, kind), kind
+  (step, arrays, state), (expected_step, expected, expected_state) = last_state(workdir), last_state(reference)
+  assert step == expected_step and state == expected_state
+  assert arrays.keys() == expected.keys()
+  for name, array in expected.items():
+    assert arrays[name].dtype == array.dtype and arrays[name].tobytes() == array.tobytes(), name
+  if (reference / 'replay').is_dir():
+    names = {path.name for path in (workdir / 'replay').iterdir()}
+    needed = range(*state['replay']['span'])
+    assert {f'episode-{number:06d}.npz' for number in needed} <= names
+
+
+def _size(workdir: pathlib.Path) -> int:
+  path = workdir / 'episode.jsonl'
+  return path.stat().st_size if path.exists() else 0
