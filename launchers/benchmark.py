@@ -45,7 +45,7 @@ _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
   table = rich_table.Table(title=title, title_justify='left')
   for i, heading in enumerate(headings):
-    table.add_column(heading, justify='right' if i else 'left')
+    table.add_column(heading, justify='right' if i else 'left', no_wrap=not i)
   for row in rows:
     table.add_row(*row)
   rich_console.Console(width=120).print(table)
