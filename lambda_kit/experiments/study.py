@@ -1,0 +1,116 @@
+"""A study: variants of one experiment, several seeds each, side by side with what is known about the task.
+
+Each run is a process of `launchers/run.py` in a workdir of its own, so a study that was stopped goes on where it was.
+"""
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import subprocess
+import sys
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.experiments import loggers
+
+BASE = 'lambda'  # What the experiment is called without a variant.
+
+
+class StudyError(RuntimeError):
+  """A run of a study failed. The message says which, and how it ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """What is known about a task: values of episodes."""
+  random_return: float
+  optimal_return: float  # Within the limits.
+  cost_limit: float
+
+  def share(self, episode_return: float) -> float:
+    """How far a return is on the way from the random policy to the optimum."""
+    return (episode_return - self.random_return) / (self.optimal_return - self.random_return)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What came out of one run."""
+  variant: str
+  seed: int
+  environment_steps: int
+  minutes: float  # From the first episode's end to the last evaluation's.
+  episode_return: float  # Mean over the last evaluations.
+  cost_return: float  # Likewise.
+  cost_regret: float  # The paper's rho_c: training costs for each environment step.
+  evaluations: tuple[dict[str, Any], ...]  # Steps, returns and cost returns of all evaluations.
+
+  def to_json(self) -> dict[str, Any]:
+    return dataclasses.asdict(self)
+
+
+def grid_reference(environment: grid_cmdp.GridCmdp, cost_limit: float) -> Reference:
+  """Exact values of the built-in CMDP."""
+  return Reference(grid_cmdp.random_value(environment).value,
+                   grid_cmdp.constrained_optimum(environment, [cost_limit]).value, cost_limit)
+
+
+def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int], folder: pathlib.Path,
+              bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3,
+              on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+  """Runs every variant with every seed.
+
+  Args:
+    launcher: Path of `launchers/run.py`.
+    gin_file: The experiment.
+    variants: Names of files in `gin/variants`; `BASE` is the experiment as it is.
+    seeds: Of the runs.
+    folder: Gets a workdir for each run, and its output beside it.
+    bindings: Further bindings of all runs.
+    jobs: Runs at a time.
+    last_evaluations: How many evaluations at the end count.
+    on_outcome: Called when a run has ended.
+
+  Returns:
+    The outcomes, by variant and seed.
+  """
+
+  def run(variant: str, seed: int) -> Outcome:
+    workdir = folder / f'{variant}-seed{seed}'
+    workdir.parent.mkdir(parents=True, exist_ok=True)
+    layers = [gin_file, *([] if variant == BASE else [f'gin/variants/{variant}.gin'])]
+    command = [sys.executable, str(launcher), *(f'--gin_file={layer}' for layer in layers),
+               *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}']
+    with open(f'{workdir}.out', 'ab') as output:
+      code = subprocess.run(command, cwd=launcher.parents[1], stdout=output, stderr=output, check=False).returncode
+    if code != 0:
+      tail = pathlib.Path(f'{workdir}.out').read_text('utf-8', errors='replace').strip().splitlines()[-3:]
+      raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {workdir}.out:\n' + '\n'.join(tail))
+    outcome = read_outcome(workdir, variant, seed, last_evaluations)
+    on_outcome(outcome)
+    return outcome
+
+  with concurrent.futures.ThreadPoolExecutor(jobs) as executor:
+    pending = [executor.submit(run, variant, seed) for variant in variants for seed in seeds]
+    try:
+      return [future.result() for future in pending]
+    except BaseException:
+      for future in pending:
+        future.cancel()
+      raise
+
+
+def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3) -> Outcome:
+  """Reads what a finished run has logged."""
+  evaluations = loggers.read_jsonl(workdir / 'evaluation.jsonl')
+  episodes = loggers.read_jsonl(workdir / 'episode.jsonl')
+  last = evaluations[-last_evaluations:]
+  return Outcome(
+      variant, seed, evaluations[-1]['environment_steps'],
+      minutes=(evaluations[-1]['time'] - episodes[0]['time']) / 60,
+      episode_return=float(np.mean([row['episode_return'] for row in last])),
+      cost_return=float(np.mean([np.sum(row['cost_return']) for row in last])),
+      cost_regret=float(np.sum(evaluations[-1]['cost_regret'])),
+      evaluations=tuple({name: row[name] for name in ('environment_steps', 'episode_return', 'cost_return', 'cost_regret')}
+                        for row in evaluations))

@@ -1,0 +1,65 @@
+"""Runs variants of an experiment with several seeds, and compares them with the exact optimum of the built-in CMDP.
+
+  python launchers/study.py                                     # The learning proof: LAMBDA, unsafe and greedy, 3 seeds.
+  python launchers/study.py --variants=lambda,ensemble --seeds=0,1,2,3,4 --jobs=2 --folder=results/cmdp
+
+With --check it ends with code 1 unless LAMBDA went at least 85% of the way from random actions to the optimum within the
+limit, with every seed, and unsafe exceeds the limit. A study that was stopped goes on by the same command.
+"""
+
+import json
+import pathlib
+import sys
+
+from absl import app
+from absl import flags
+import gin
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import study
+from lambda_kit.reports import studies
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SHARE = 0.85
+
+_GIN_FILE = flags.DEFINE_string('gin_file', 'gin/tiny_grid.gin', 'The experiment: one on the built-in CMDP.')
+_VARIANTS = flags.DEFINE_list('variants', ['lambda', 'unsafe', 'greedy'],
+                              'Names of files in gin/variants, or lambda for the experiment as it is.')
+_SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Seeds of the runs.')
+_GIN_BINDINGS = flags.DEFINE_multi_string('gin_bindings', [], 'A binding for all runs; may be repeated.')
+_JOBS = flags.DEFINE_integer('jobs', 1, 'Runs at a time.', lower_bound=1)
+_FOLDER = flags.DEFINE_string('folder', 'runs/study', 'Where workdirs, study.json and study.png go.')
+_CHECK = flags.DEFINE_bool('check', False, 'End with code 1 if the learning proof fails.')
+
+
+def main(argv: list[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+  folder = pathlib.Path(_FOLDER.value).resolve()
+  folder.mkdir(parents=True, exist_ok=True)
+  try:
+    configuration.parse([_GIN_FILE.value], _GIN_BINDINGS.value, search_paths=[str(_ROOT)])
+    reference = study.grid_reference(gin.get_configurable('GridCmdp')(seed=0), gin.query_parameter('%COST_LIMIT'))
+    outcomes = study.run_study(
+        _ROOT / 'launchers' / 'run.py', _GIN_FILE.value, _VARIANTS.value, [int(seed) for seed in _SEEDS.value], folder,
+        _GIN_BINDINGS.value, _JOBS.value,
+        on_outcome=lambda outcome: print(f'{outcome.variant}, seed {outcome.seed}: return {outcome.episode_return:.2f}, '
+                                         f'cost return {outcome.cost_return:.1f}', flush=True))
+  except (configuration.ConfigurationError, study.StudyError, OSError) as error:
+    sys.exit(f'error: {error}')
+  (folder / 'study.json').write_text(json.dumps([outcome.to_json() for outcome in outcomes], indent=1) + '\n')
+  studies.study_figure(outcomes, reference, folder / 'study.png')
+  print(f'\n{studies.study_table(outcomes, reference)}\nEverything is in {folder}')
+  if _CHECK.value and not all(_is_proof(outcome, reference) for outcome in outcomes):
+    sys.exit('The learning proof failed.')
+
+
+def _is_proof(outcome: study.Outcome, reference: study.Reference) -> bool:
+  if outcome.variant == study.BASE:
+    return reference.share(outcome.episode_return) >= _SHARE and outcome.cost_return <= reference.cost_limit
+  return outcome.variant != 'unsafe' or outcome.cost_return > reference.cost_limit
+
+
+if __name__ == '__main__':
+  app.run(main)

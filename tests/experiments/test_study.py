@@ -1,0 +1,66 @@
+"""Studies, with runs that are logs and nothing else."""
+
+import json
+import stat
+
+import pytest
+
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.experiments import study
+from lambda_kit.reports import studies
+
+# Stands in for launchers/run.py: the return is the seed, the cost depends on the variant.
+_FAKE = '''#!/usr/bin/env python
+import json, pathlib, sys
+arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:] if 'gin' not in argument)
+workdir, seed = pathlib.Path(arguments['workdir']), int(arguments['seed'])
+variants = [argument for argument in sys.argv if 'variants' in argument]
+if seed == 13:
+  sys.exit('no luck')
+workdir.mkdir()
+rows = [dict(environment_steps=100 * k, episode_return=seed + k, cost_return=[float(len(variants)) * k],
+             cost_regret=[0.1], time=60.0 * k) for k in range(1, 5)]
+for kind in ('episode', 'evaluation'):
+  (workdir / f'{kind}.jsonl').write_text(''.join(json.dumps(row) + chr(10) for row in rows))
+'''
+
+
+@pytest.fixture
+def launcher(tmp_path):
+  path = tmp_path / 'launchers' / 'run.py'
+  path.parent.mkdir()
+  path.write_text(_FAKE)
+  path.chmod(path.stat().st_mode | stat.S_IXUSR)
+  return path
+
+
+def test_every_variant_runs_with_every_seed(launcher, tmp_path):
+  seen = []
+  outcomes = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [0, 5], tmp_path / 'study', jobs=2,
+                             last_evaluations=2, on_outcome=seen.append)
+  assert [(outcome.variant, outcome.seed) for outcome in outcomes] == [
+      ('lambda', 0), ('lambda', 5), ('unsafe', 0), ('unsafe', 5)]
+  assert len(seen) == 4
+  last = outcomes[-1]
+  assert (last.episode_return, last.cost_return) == (5 + 3.5, 3.5)  # Of the last two evaluations.
+  assert (last.environment_steps, last.minutes, last.cost_regret) == (400, 3.0, 0.1)
+  assert json.loads(json.dumps(last.to_json()))['evaluations'][0]['episode_return'] == 6
+  reference = study.Reference(random_return=0.5, optimal_return=8.5, cost_limit=2.0)
+  lines = [line.split() for line in studies.study_table(outcomes, reference).splitlines()]
+  assert ['unsafe', '5', '8.50', '100%', '3.5', 'over', '0.1000', '400', '3.0'] in lines
+  assert ['lambda', '0', '3.50', '38%', '0.0', 'ok', '0.1000', '400', '3.0'] in lines
+  studies.study_figure(outcomes, reference, tmp_path / 'study.png')
+  assert (tmp_path / 'study.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_run_that_fails_is_named(launcher, tmp_path):
+  with pytest.raises(study.StudyError, match='(?s)lambda with seed 13 ended with code 1.*lambda-seed13.out.*no luck'):
+    study.run_study(launcher, 'gin/x.gin', ['lambda'], [13], tmp_path / 'study')
+
+
+def test_the_reference_is_exact():
+  # One move from start to goal without slips: each step earns 1 and shaping, whatever the limit.
+  environment = grid_cmdp.GridCmdp(0, layout=('SG',), slip=0.0, episode_length=10)
+  reference = study.grid_reference(environment, 5.0)
+  assert reference.optimal_return == pytest.approx(11.0)
+  assert reference.share(reference.random_return) == 0 and reference.share(11.0) == pytest.approx(1)
