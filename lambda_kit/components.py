@@ -12,6 +12,7 @@ from lambda_kit.constraints import unconstrained
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
+from lambda_kit.environments import isolated
 from lambda_kit.environments.safety_gym import environment
 from lambda_kit.experiments import run
 from lambda_kit.experiments import schedules

@@ -52,24 +52,39 @@ class WorkerProcess:
 
   def wait_until_started(self) -> parallel_worker.Started:
     """Waits for the environment to be built."""
-    started = pickle.loads(self._receive(self._deadline))
+    started = pickle.loads(self.receive(self._deadline))
     self._started = True
     return started
 
   def send(self, command: bytes) -> None:
-    """Sends a command. It is one byte, for which there is always room."""
+    """Sends a command. It is a few bytes, for which there is always room."""
     try:
       self._connection.send(command)
     except OSError:
       raise WorkerFailure(self._describe_end()) from None
 
-  def receive(self, deadline: float) -> None:
-    """Waits until the command that was sent has been carried out. `deadline` is a time of `time.monotonic`."""
-    self._receive(deadline)
+  def receive(self, deadline: float) -> bytes:
+    """Waits until the command that was sent has been carried out, and returns what the answer carries.
 
-  def call(self, command: bytes, timeout: float) -> None:
+    `deadline` is a time of `time.monotonic`.
+    """
+    self._connection.settimeout(_remaining(deadline))
+    try:
+      answer = self._connection.recv(1)
+      if answer == parallel_worker.DONE:
+        return b''
+      content = parallel_worker.receive_long(self._connection)
+    except TimeoutError:
+      raise WorkerFailure(f'The worker did not answer in time. It was here:\n{self._trace()}') from None
+    except (OSError, EOFError):
+      raise WorkerFailure(self._describe_end()) from None
+    if answer == parallel_worker.FAILED:
+      raise WorkerFailure(content.decode(errors='replace'))
+    return content
+
+  def call(self, command: bytes, timeout: float) -> bytes:
     self.send(command)
-    self.receive(time.monotonic() + timeout)
+    return self.receive(time.monotonic() + timeout)
 
   def ask_to_close(self) -> None:
     """Tells the worker to close its environment and end. One that has no environment yet is killed."""
@@ -92,7 +107,7 @@ class WorkerProcess:
       logging.warning('A worker did not close its environment in time and is killed.\n%s', self._trace())
     if self._process.returncode == 1:
       try:
-        self._receive(deadline)
+        self.receive(deadline)
       except WorkerFailure as failure:
         logging.warning('A worker failed while it closed its environment.\n%s', failure)
     self.kill()
@@ -106,22 +121,6 @@ class WorkerProcess:
       self._is_killed = True
       self._connection.close()
       os.close(self._trace_fd)
-
-  def _receive(self, deadline: float) -> bytes:
-    """Waits for the answer to a command and returns what it carries."""
-    self._connection.settimeout(_remaining(deadline))
-    try:
-      answer = self._connection.recv(1)
-      if answer == parallel_worker.DONE:
-        return b''
-      content = parallel_worker.receive_long(self._connection)
-    except TimeoutError:
-      raise WorkerFailure(f'The worker did not answer in time. It was here:\n{self._trace()}') from None
-    except (OSError, EOFError):
-      raise WorkerFailure(self._describe_end()) from None
-    if answer == parallel_worker.FAILED:
-      raise WorkerFailure(content.decode(errors='replace'))
-    return content
 
   def _describe_end(self) -> str:
     try:

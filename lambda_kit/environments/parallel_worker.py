@@ -3,7 +3,7 @@
 Imports no more than it must, and never jax: its start-up time and memory count once for each environment.
 
 The parent sends one byte for a command and the worker answers with one byte; the arrays of a time step lie in shared
-memory by then. Only the start and a failure carry more: a length and that many bytes.
+memory by then. Only the start, a picture and a failure carry more: a length and that many bytes.
 """
 
 import faulthandler
@@ -26,10 +26,12 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import parallel_factory
 
-# Commands.
-ATTACH, SET_EPISODE, RESET, STEP, CLOSE = b'a', b'e', b'r', b's', b'c'
-# Answers. STARTED is followed by a pickled `Started`, FAILED by the text of a traceback.
-STARTED, DONE, FAILED = b'S', b'D', b'F'
+# Commands. RENDER is followed by a packed `PICTURE_SIZE`.
+ATTACH, SET_EPISODE, RESET, STEP, RENDER, CLOSE = b'a', b'e', b'r', b's', b'p', b'c'
+# Answers. STARTED is followed by a pickled `Started`, RENDERED by a pickled array, FAILED by the text of a traceback.
+STARTED, DONE, RENDERED, FAILED = b'S', b'D', b'P', b'F'
+
+PICTURE_SIZE = struct.Struct('!II')  # Height and width.
 
 TRACE_SIGNAL = signal.SIGUSR1  # Makes a worker write where it is to its trace file.
 _ALIGNMENT = 64  # Bytes; a cache line.
@@ -37,6 +39,7 @@ _ALIGNMENT = 64  # Bytes; a cache line.
 
 class Specs(NamedTuple):
   """What describes an environment."""
+  task_name: str
   observation: dict[str, dm_specs.Array]
   action: dm_specs.Array
   reward: types.CmdpReward  # Of specs.
@@ -84,13 +87,14 @@ def map_arrays(memory: mmap.mmap, specs: Specs, num_environments: int) -> Shared
       offset += _padded_size(spec, num_environments)
 
   views = arrays()
-  observation = {name: next(views) for name in specs.observation}
+  observation = {name: next(views) for name in sorted(specs.observation)}
   return SharedArrays(next(views), observation, *views)
 
 
 def _fields(specs: Specs) -> list[dm_specs.Array]:
   count = dm_specs.Array((), np.int64)
-  return [*specs.observation.values(), specs.action, specs.reward.reward, specs.reward.cost, specs.discount,
+  observation = [spec for _, spec in sorted(specs.observation.items())]  # Equal specs may be in another order.
+  return [*observation, specs.action, specs.reward.reward, specs.reward.cost, specs.discount,
           dm_specs.Array((), np.uint8), count, count]
 
 
@@ -157,6 +161,10 @@ def _serve(connection: socket.socket, memory_fd: int) -> None:
     if command == CLOSE:
       environment.close()
       return
+    if command == RENDER:
+      picture = environment.render(*PICTURE_SIZE.unpack(_receive_exactly(connection, PICTURE_SIZE.size)))
+      send_long(connection, RENDERED, pickle.dumps(picture))
+      continue
     if command == ATTACH:
       memory = mmap.mmap(memory_fd, memory_size(specs, start.num_environments))
       row = _Row(map_arrays(memory, specs, start.num_environments), start.index)
@@ -177,8 +185,8 @@ def _get_specs(environment: core.Environment) -> Specs:
   if not isinstance(observation, Mapping) or not isinstance(reward, types.CmdpReward):
     raise ValueError('Observations must be mappings from name to array and rewards a `CmdpReward`, but the specs are '
                      f'{observation} and {reward}.')
-  specs = Specs(dict(sorted(observation.items())), environment.action_spec(), reward, environment.discount_spec(),
-                tuple(environment.constraint_names))
+  specs = Specs(environment.task_name, dict(observation), environment.action_spec(), reward,
+                environment.discount_spec(), tuple(environment.constraint_names))
   for spec in _fields(specs):
     if not isinstance(spec, dm_specs.Array) or spec.dtype.hasobject:
       raise ValueError(f'Only arrays of numbers can lie in shared memory, not {spec}.')

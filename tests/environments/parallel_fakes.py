@@ -1,6 +1,7 @@
 """Environments whose answers are arithmetic, and which fail on command. At module level, for other processes."""
 
 import os
+import signal
 import sys
 import time
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.environments import wrappers
 
 # A first action of this value makes the environment ...
-RAISE, EXIT, HANG, SPEND, CRASH = 101.0, 102.0, 103.0, 104.0, 105.0
+RAISE, EXIT, HANG, SPEND, CRASH, KILL, NAN = 101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0
 
 
 class Walk(core.Environment):
@@ -67,6 +69,10 @@ class Walk(core.Environment):
       time.sleep(0.5)
     if command == CRASH:
       os.abort()
+    if command == KILL:
+      os.kill(os.getpid(), signal.SIGKILL)
+    if command == NAN:
+      self._position = np.full(2, np.nan, np.float32)
 
   def observation_spec(self):
     return {'vector': specs.Array((3,), np.float32, 'vector'), 'image': specs.Array((4, 5, 3), np.uint8, 'image')}
@@ -107,6 +113,23 @@ class BadReset(Walk):
     if self._next_episode == 1:
       raise OSError('no map of the second plane')
     return super().reset()
+
+
+class FaultyWalk(Walk):
+  """Fails by itself in the second step of each episode whose number leaves the remainder 1 when divided by 3."""
+
+  def __init__(self, seed: int, fault: float):
+    super().__init__(seed)
+    self._fault = fault
+
+  def step(self, action: np.ndarray) -> dm_env.TimeStep:
+    if self._position is not None and (self._next_episode - 1) % 3 == 1 and self._left == 3:  # Of 4.
+      self._fail(self._fault)
+    return super().step(action)
+
+
+def make_faulty_walk(seed: int, fault: float) -> core.Environment:
+  return wrappers.SinglePrecision(FaultyWalk(seed, fault))
 
 
 class BadShape(Walk):

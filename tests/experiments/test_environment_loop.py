@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 
 from lambda_kit import core
+from lambda_kit.agents import random_agent
+from lambda_kit.environments import wrappers
 from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import schedules
-from lambda_kit.environments import wrappers
+from lambda_kit.replay import adder as adder_lib
+from lambda_kit.replay import buffer as buffer_lib
+from lambda_kit.replay import episodes as episodes_lib
 
 from tests.environments import test_wrappers
 
@@ -58,6 +62,20 @@ class Recorder(core.Actor, core.Logger, core.Learner):
     ...
 
 
+class Faulty(test_wrappers.Counter):
+  """Raises in the third step of episode 1, and in the reset of episode 2."""
+
+  def reset(self):
+    if self._next_episode == 2:
+      raise OSError('no second floor')
+    return super().reset()
+
+  def step(self, action):
+    if self._next_episode == 2 and self._t == 2:
+      raise ArithmeticError('lost count')
+    return super().step(action)
+
+
 def _loop(recorder, repeat=2, **options):
   environment = wrappers.ActionRepeat(test_wrappers.Counter(length=5), repeat)
   schedule = schedules.PeriodicUpdates(first=4, initial_updates=3, every=2, updates=10)
@@ -94,6 +112,51 @@ def test_rows_and_counts():
   assert loop.state.total_cost.tolist() == [10, 300]
   learner = [row for kind, row in recorder.rows if kind == 'learner']
   assert learner[0] == dict(environment_steps=4, updates=3, loss=1.0)
+
+
+def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
+  recorder, environment = Recorder(), Faulty(length=5)
+  schedule = schedules.PeriodicUpdates(first=1, initial_updates=1, every=100, updates=1)
+  loop = environment_loop.EnvironmentLoop(environment, recorder, recorder, schedule, max_failed_episodes=2)
+  loop.connect(recorder)
+  assert [loop.run_episode() is None for _ in range(4)] == [False, True, True, False]
+  assert [call for call in recorder.calls if call.startswith('episode')] == [f'episode {n}' for n in range(4)]
+  assert recorder.calls.count('first') == 3 and recorder.calls.count('observe') == 5 + 2 + 5
+  assert (loop.state.failed_episodes, loop.state.episodes, loop.state.environment_steps) == (2, 2, 12)
+  # A whole episode costs 5 and 10 (1 + 2 + 3 + 4 + 5) = 150, the first two steps 2 and 10 (1 + 2) = 30.
+  assert loop.state.total_cost.tolist() == [12, 330]
+  rows = [row for kind, row in recorder.rows if kind == 'episode']
+  assert [(row['episode'], row['environment_steps'], row['length']) for row in rows] == [(1, 5, 5), (2, 12, 5)]
+  assert rows[1]['cost_regret'] == [12 / 12, 330 / 12]
+
+
+@pytest.mark.parametrize('maximum, error, message', [
+    (0, ArithmeticError, 'lost count'), (1, OSError, 'no second floor')])
+def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maximum, error, message):
+  recorder = Recorder()
+  loop = environment_loop.EnvironmentLoop(Faulty(), recorder, recorder, lambda steps: 0, max_failed_episodes=maximum)
+  loop.connect(recorder)
+  for _ in range(1 + maximum):
+    loop.run_episode()
+  with pytest.raises(error, match=message):
+    loop.run_episode()
+  assert loop.state.failed_episodes == maximum and len(recorder.rows) == 1
+
+
+def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
+  environment = Faulty(length=5)
+  buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(environment), seed=0, sequence_length=2)
+  actor = random_agent.RandomActor(environment.action_spec(), 0, adder_lib.EpisodeAdder(buffer))
+  loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0, 2)
+  loop.connect(Recorder())
+  lengths = []
+  for _ in range(4):
+    loop.run_episode()
+    lengths.append([episode.num_steps for _, episode in buffer.items()])
+  # Episode 2 had no first time step, so that what there is of episode 1 is added when episode 3 begins.
+  assert lengths == [[5], [5], [5], [5, 2, 5]]
+  (_, cut) = list(buffer.items())[1]
+  assert cut.reward.tolist() == [0, 1, 2] and not cut.terminal.any()
 
 
 def test_evaluations_take_their_own_episodes():
