@@ -99,6 +99,16 @@ class ActionRepeat(EnvironmentWrapper):
         break
     return timestep._replace(reward=types.CmdpReward(reward, cost), discount=discount)
 
+  def reward_spec(self):
+    return tree.map_structure(self._sum_spec, self._environment.reward_spec())
+
+  def _sum_spec(self, spec: specs.Array) -> specs.Array:
+    """Bounds of a sum over 1 to `count` steps."""
+    if not isinstance(spec, specs.BoundedArray):
+      return spec
+    return spec.replace(minimum=np.minimum(spec.minimum, self._count * spec.minimum),
+                        maximum=np.maximum(spec.maximum, self._count * spec.maximum))
+
   @property
   def last_step_count(self) -> int:
     return self._step_count

@@ -10,6 +10,7 @@ import pytest
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import factory
+from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import wrappers
 
 
@@ -168,3 +169,13 @@ def test_bad_options_are_named():
 
   with pytest.raises(ValueError, match='without bounds'):
     wrappers.RescaleActions(Unbounded())
+
+
+def test_bounds_of_repeated_costs_are_those_of_their_sum():
+  environment = wrappers.ActionRepeat(grid_cmdp.GridCmdp(0, layout=('S1G',), slip=0.0), 3)
+  spec = environment.reward_spec().cost
+  assert (spec.minimum, spec.maximum) == (0.0, 3.0)
+  environment.reset()
+  spec.validate(environment.step(np.array([0.3, 0.0])).reward.cost)
+  # An environment whose costs have no bounds keeps it that way.
+  assert wrappers.ActionRepeat(Counter(), 3).reward_spec().reward == Counter().reward_spec().reward
