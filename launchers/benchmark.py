@@ -12,6 +12,7 @@ An update at the paper's size takes up to a minute and several GB on two cores, 
 import functools
 import json
 import pathlib
+from typing import Iterator
 
 from absl import app
 from absl import flags
@@ -51,12 +52,12 @@ def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None
   rich_console.Console(width=120).print(table)
 
 
-def _measure_environments() -> list[dict]:
+def _measure_environments() -> Iterator[list[dict]]:
   results = []
   for task in _TASK.value:
     results.append(environment_speed.measure(task, _ROUNDS.value, _AGENT_STEPS.value))
     _print_environment(results[-1])
-  return results
+    yield results
 
 
 def _print_environment(result: dict) -> None:
@@ -71,7 +72,7 @@ def _print_environment(result: dict) -> None:
                ['what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'], rows)
 
 
-def _measure_parallel() -> list[dict]:
+def _measure_parallel() -> Iterator[list[dict]]:
   results = []
   for task in _TASK.value:
     rates = {}
@@ -82,10 +83,10 @@ def _measure_parallel() -> list[dict]:
     results.append(dict(task=task, steps_per_second=rates))
     _print_table(f'{task}: agent steps per second, action repeat 2, resets included', ['observation', *rates['image']],
                  [[name, *(f'{rate:.0f}' for rate in row.values())] for name, row in rates.items()])
-  return results
+    yield results
 
 
-def _measure_posterior() -> dict:
+def _measure_posterior() -> Iterator[dict]:
   result = posterior_speed.measure()
   time, memory = (lambda name: f'{result[name]:.2f}'), (lambda name: f'{result[name] / 1e6:.1f}')
   _print_table(
@@ -97,26 +98,26 @@ def _measure_posterior() -> dict:
            memory('update_temporary_bytes'), memory('state_bytes')],
           ['update with a snapshot', time('snapshot_ms'), '', '', ''],
       ])
-  return result
+  yield result
 
 
-def _measure_learner() -> dict[str, dict]:
+def _measure_learner() -> Iterator[dict[str, dict]]:
   results = {}
   for name in _SIZES.value:
     results[name] = learner_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)], _UPDATES.value, _SPLIT.value)
     if _SPLIT.value:
       _print_pieces(name, results[name])
-  gb = lambda *numbers: ' / '.join(f'{number / 1e9:.2f}' for number in numbers)
+    yield results
   _print_table(
       f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
-      ['size', 'compile s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s',
-       'arguments / outputs / temporary GB', 'peak RSS GB'],
+      ['size', 'compile s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
       [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["seconds"]:.2f}',
         f'{row["cpu_seconds"]:.2f}', f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}',
-        f'{row["floor_ratio"]:.2f}', f'{row["cpu_floor_ratio"]:.2f}',
-        gb(row['argument_bytes'], row['output_bytes'], row['temporary_bytes']), gb(row['peak_rss_bytes'])]
-       for name, row in results.items()])
-  return results
+        f'{row["floor_ratio"]:.2f}', f'{row["cpu_floor_ratio"]:.2f}'] for name, row in results.items()])
+  memory = {'arguments': 'argument_bytes', 'outputs': 'output_bytes', 'donated': 'donated_bytes',
+            'temporary': 'temporary_bytes', 'peak RSS of the process': 'peak_rss_bytes'}
+  _print_table('Memory of an update in GB, as compiled; donated: in arguments and outputs', ['size', *memory],
+               [[name, *(f'{row[column] / 1e9:.2f}' for column in memory.values())] for name, row in results.items()])
 
 
 def _print_pieces(name: str, result: dict) -> None:
@@ -145,12 +146,13 @@ def main(argv: list[str]) -> None:
   results = {}
   for part in _PARTS.value:
     key, measure = _MEASUREMENTS[part]
-    results[key] = measure()
-    if _JSON.value:  # After each part: a later one may fail, or take too long.
-      pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2), encoding='utf-8')
+    for figures in measure():
+      results[key] = figures
+      if _JSON.value:  # Each time: what follows may fail, or take too long.
+        pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2), encoding='utf-8')
 
 
-# By part: where its figures stand in the file, and what takes and prints them.
+# By part: where its figures stand in the file, and what takes and prints them. Yields the figures so far.
 _MEASUREMENTS = {
     'environment': ('environments', _measure_environments),
     'parallel': ('parallel', _measure_parallel),
