@@ -1,7 +1,7 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
-from typing import Any, Callable, Generic, Iterator, NamedTuple, Protocol, Sequence, TypeVar
+from typing import Any, Callable, Generic, Iterator, NamedTuple, Protocol, Sequence, TypeVar, runtime_checkable
 
 import dm_env
 import numpy as np
@@ -275,6 +275,20 @@ class ActionSelection(NamedTuple):
   step: Callable[[Params, types.Nest, types.Nest, Key], tuple[types.Array, types.Nest]]
 
 
+class PurePolicy(NamedTuple):
+  """How an agent acts in one environment, as a pure function that can be compiled, stored, and run without the agent.
+
+  Axes of observations and actions begin with one of size 1. At the first step of an episode nothing of the carry
+  counts, and all noise follows from the episode's number.
+  """
+  # Maps variables, carry, observation, `is_first` [1] and the episode's number [] uint32 to an action [1, A] and the
+  # next carry.
+  step: Callable[[Params, types.Nest, types.Observation, types.Array, types.Array], tuple[types.Array, types.Nest]]
+  variables: Params
+  carry: types.Nest  # One with the right shapes.
+  settings: dict[str, Any]  # For readers, as JSON: what the agent knows and the environment doesn't.
+
+
 class UpdateSchedule(Protocol):
   """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
 
@@ -303,6 +317,14 @@ class AgentBuilder(Protocol):
   def make_actor(self, environment: Environment, variable_source: VariableSource, adder: Adder | None, seed: int,
                  evaluation: bool) -> Actor:
     """With `evaluation` the actor takes the mode of its policy and stores nothing."""
+
+
+@runtime_checkable
+class PolicyBuilder(Protocol):
+  """An agent builder whose agent can be exported has this method, too."""
+
+  def make_policy(self, environment: Environment, variable_source: VariableSource, seed: int) -> PurePolicy:
+    """What the actor does that `make_actor` makes with this seed for evaluation, to the bit."""
 
 
 class Logger(abc.ABC):

@@ -1,8 +1,8 @@
-"""What can be wrong with a checkpoint. Messages name the file and, where a user can mend it, the remedy."""
+"""What can be wrong with a checkpoint or an exported policy. Messages name the file and the remedy, if there is one."""
 
 
 class CheckpointError(ValueError):
-  """A checkpoint, or a file of one, that can't be used."""
+  """A checkpoint, an exported policy, or a file of one, that can't be used."""
 
 
 class DamagedError(CheckpointError):

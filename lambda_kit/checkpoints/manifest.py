@@ -2,18 +2,17 @@
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 from typing import Any, Mapping
 
 from lambda_kit.checkpoints import errors
 from lambda_kit.checkpoints import files
+from lambda_kit.checkpoints import sealed
 
 NAME = 'manifest.json'
 
 _FORMAT = 'lambda_kit checkpoint'
 _VERSION = 1
-_KEY = 'sha256'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Manifest:
   files: Mapping[str, Entry]
 
   def to_bytes(self) -> bytes:
-    content = {'format': _FORMAT, 'version': _VERSION, **dataclasses.asdict(self)}
-    return _dump({**content, _KEY: hashlib.sha256(_dump(content)).hexdigest()})
+    return sealed.to_bytes(_FORMAT, _VERSION, dataclasses.asdict(self))
 
 
 def read(folder: pathlib.Path) -> Manifest:
@@ -46,29 +44,18 @@ def read(folder: pathlib.Path) -> Manifest:
     DamagedError: It is not what was written.
     CheckpointError: It is of another version of the format.
   """
-  path = folder / NAME
-  with files.missing_is_damage(path):
-    text = path.read_bytes()
-  try:
-    content = json.loads(text)
-  except ValueError as error:
-    raise errors.DamagedError(f'{path} ({len(text)} bytes) is no JSON: {error}') from error
-  if not isinstance(content, dict) or content.get('format') != _FORMAT:
-    raise errors.DamagedError(f'{path} does not say that it is of a {_FORMAT}')
-  checked = {key: value for key, value in content.items() if key != _KEY}
-  # Bytes are compared, not values: JSON has many texts for one value, and only one of them was written.
-  if text != _dump({**checked, _KEY: hashlib.sha256(_dump(checked)).hexdigest()}):
-    raise errors.DamagedError(f'{path} has another checksum than its content')
-  if content['version'] != _VERSION:
-    raise errors.CheckpointError(f'{path} has version {content["version"]} of the format, and this code reads version '
-                                 f'{_VERSION}. Resume with the version of lambda_kit that wrote it.')
-  entries = {name: Entry(**entry) for name, entry in content['files'].items()}
-  return Manifest(content['step'], content['score'], entries)
+  content = sealed.read(folder / NAME, _FORMAT, _VERSION, 'Resume with the version of lambda_kit that wrote it.')
+  return Manifest(content['step'], content['score'], entries(content['files']))
 
 
-def verify(folder: pathlib.Path, manifest: Manifest) -> None:
-  """Raises `DamagedError` unless all files of a checkpoint are what was written."""
-  for name, entry in manifest.files.items():
+def entries(content: Mapping[str, Any]) -> dict[str, Entry]:
+  """What JSON says about files, by their names."""
+  return {name: Entry(**entry) for name, entry in content.items()}
+
+
+def verify(folder: pathlib.Path, expected: Mapping[str, Entry], source: str = NAME) -> None:
+  """Raises `DamagedError` unless all files of a folder are what was written, as the file `source` describes them."""
+  for name, entry in expected.items():
     path = folder / name
     with files.missing_is_damage(path):
       size = path.stat().st_size
@@ -77,8 +64,4 @@ def verify(folder: pathlib.Path, manifest: Manifest) -> None:
       with open(path, 'rb') as file:
         checksum = hashlib.file_digest(file, 'sha256').hexdigest()
     if checksum != entry.sha256:
-      raise errors.DamagedError(f'{path} has another checksum than {NAME} says')
-
-
-def _dump(content: Mapping[str, Any]) -> bytes:
-  return json.dumps(content, indent=1, sort_keys=True).encode()
+      raise errors.DamagedError(f'{path} has another checksum than {source} says')

@@ -137,6 +137,17 @@ class CheckpointStore:
     """Finds the good checkpoint with the highest return among those that were safe. None if none was."""
     return self._first_good(scores.rank_safe(self._scores()))
 
+  def at(self, step: int) -> Checkpoint:
+    """Reads the checkpoint of a step.
+
+    Raises:
+      CheckpointError: There is none, or it is damaged.
+    """
+    if step not in self.steps():
+      found = ', '.join(map(str, self.steps())) or 'none'
+      raise errors.CheckpointError(f'{self._folder} has no checkpoint of step {step}. There are: {found}.')
+    return _read(self._path_of(step), step)
+
   def states(self) -> list[dict[str, Any]]:
     """The states of all complete checkpoints whose state can be read, oldest first. Nothing is verified."""
     found = []
@@ -219,7 +230,7 @@ def _read(path: pathlib.Path, step: int) -> Checkpoint:
   manifest = manifest_lib.read(path)
   if manifest.step != step:
     raise errors.DamagedError(f'{path / manifest_lib.NAME} is of step {manifest.step}')
-  manifest_lib.verify(path, manifest)
+  manifest_lib.verify(path, manifest.files)
   with files.missing_is_damage(path / _STATE):
     state = json.loads((path / _STATE).read_bytes())
   names = tuple(file.removesuffix('.safetensors') for file in manifest.files if file != _STATE)

@@ -25,15 +25,21 @@ class Evaluator:
     self._actor = actor
     self._num_episodes = num_episodes
 
-  def run(self, number: int) -> list[types.EpisodeSummary]:
-    """Runs evaluation `number` and returns a summary of each of its E episodes."""
+  @property
+  def num_episodes(self) -> int:
+    """E."""
+    return self._num_episodes
+
+  def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
+    """Runs evaluation `number` and then `more_episodes`. Returns a summary of each of all these episodes."""
     self._actor.update(wait=True)
     self._environment.next_episode = number * self._num_episodes
-    return [self._run_episode() for _ in range(self._num_episodes)]
+    return [self._run_episode() for _ in range(self._num_episodes + more_episodes)]
 
-  def record(self, number: int, cost_limit: float, size: int = 256) -> Iterator[np.ndarray]:
-    """Plays the first episode of evaluation `number` and yields frames with return and cost so far."""
-    self._environment.next_episode = number * self._num_episodes
+  def record(self, number: int, cost_limit: float | Sequence[float], size: int = 256,
+             episode: int = 0) -> Iterator[np.ndarray]:
+    """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
+    self._environment.next_episode = number * self._num_episodes + episode
     names = self._environment.constraint_names
     episode_return, cost_return = 0.0, np.zeros(len(names))
     for timestep in self._steps():

@@ -58,6 +58,8 @@ class Experiment:
   evaluator: evaluation.Evaluator
   schedule: core.UpdateSchedule
   settings: Settings
+  agent: core.AgentBuilder
+  seeds: Seeds
 
   def close(self) -> None:
     self.environment.close()
@@ -115,7 +117,8 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
     evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, evaluation_episodes)
   except ValueError as error:
     raise SetupError(str(error)) from error
-  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, schedule, settings)
+  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, schedule, settings,
+                          agent, seeds)
   try:
     return job(experiment)
   finally:

@@ -55,10 +55,7 @@ class BatchedActor:
     self._first_key = key
     self._step = jax.jit(make_actor_step(networks, selection))
     self._random_step = jax.jit(_random_step)
-    self._carry = ActorCarry(
-        networks.world_model.initial_state(num_environments),
-        jnp.zeros((num_environments, *networks.action_spec.shape), jnp.float32),
-        selection.init_carry(num_environments), key)
+    self._carry = _initial_carry(networks, selection, num_environments, key)
     self.update()
 
   def select_actions(self, observation: types.Observation, is_first: np.ndarray) -> np.ndarray:
@@ -136,6 +133,28 @@ def make_actor_step(
     return ActorCarry(belief, action, plan, key)
 
   return step
+
+
+def make_pure_policy(networks: networks_lib.LambdaNetworks, selection: core.ActionSelection, filtering: Any,
+                     selecting: Any, key: core.Key, settings: dict[str, Any]) -> core.PurePolicy:
+  """What an actor for one environment does with these variables and this first key."""
+  actor_step = make_actor_step(networks, selection)
+
+  def step(variables: Any, carry: ActorCarry, observation: types.Observation, is_first: types.Array,
+           episode: types.Array) -> tuple[types.Array, ActorCarry]:
+    first_key = jax.random.fold_in(variables['key'], episode)
+    carry = carry._replace(key=jnp.where(is_first, first_key, carry.key))
+    carry = actor_step(variables['belief'], variables['selection'], carry, observation, is_first)
+    return carry.action, carry
+
+  return core.PurePolicy(step, dict(belief=filtering, selection=selecting, key=key),
+                         _initial_carry(networks, selection, 1, key), settings)
+
+
+def _initial_carry(networks: networks_lib.LambdaNetworks, selection: core.ActionSelection, count: int,
+                   key: core.Key) -> ActorCarry:
+  return ActorCarry(networks.world_model.initial_state(count),
+                    jnp.zeros((count, *networks.action_spec.shape), jnp.float32), selection.init_carry(count), key)
 
 
 def _random_step(carry: ActorCarry) -> ActorCarry:

@@ -157,16 +157,27 @@ class LambdaAgent(core.AgentBuilder):
   def make_batched_actor(self, environment: core.Environment, variable_source: core.VariableSource, seed: int,
                          num_environments: int, evaluation: bool) -> acting.BatchedActor:
     """An actor for k environments like `environment`."""
+    selection, variables = self._make_selection(environment, evaluation)
+    return acting.BatchedActor(self._make_networks(environment), selection, variables, variable_source,
+                               jax.random.PRNGKey(seed), num_environments, evaluation)
+
+  def make_policy(self, environment: core.Environment, variable_source: core.VariableSource,
+                  seed: int) -> core.PurePolicy:
+    selection, variables = self._make_selection(environment, evaluation=True)
+    filtering, selecting = variable_source.get_variables(('belief', variables))
+    settings = dict(action_repeat=self._action_repeat, precision=np.dtype(self._precision.compute_dtype).name)
+    return acting.make_pure_policy(self._make_networks(environment), selection, filtering, selecting,
+                                   jax.random.PRNGKey(seed), settings)
+
+  def _make_selection(self, environment: core.Environment, evaluation: bool) -> tuple[core.ActionSelection, str]:
+    """How actions are chosen, and the name of the learner's variables that it takes."""
     networks = self._make_networks(environment)
     if self._planner_factory is None:
-      selection, variables = acting.policy_selection(networks, evaluation), 'policy'
-    else:
-      planner = self._planner_factory(limits=self._limits(environment), action_repeat=self._action_repeat)
-      selection = planning_policy.make_planning_policy(
-          planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
-      variables = 'samples'
-    return acting.BatchedActor(networks, selection, variables, variable_source, jax.random.PRNGKey(seed),
-                               num_environments, evaluation)
+      return acting.policy_selection(networks, evaluation), 'policy'
+    planner = self._planner_factory(limits=self._limits(environment), action_repeat=self._action_repeat)
+    selection = planning_policy.make_planning_policy(
+        planner, networks.world_model, environment.action_spec().shape[0], evaluation=evaluation)
+    return selection, 'samples'
 
   def _limits(self, environment: core.Environment) -> np.ndarray:
     names = environment.constraint_names

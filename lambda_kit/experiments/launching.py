@@ -1,0 +1,79 @@
+"""What launchers share: how a process of them begins, and how it ends when something goes wrong."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import sys
+from typing import Iterator
+
+from absl import app
+from absl import flags
+from absl import logging
+import jax
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.agents.lambda_agent import learning
+from lambda_kit.checkpoints import errors as checkpoint_errors
+from lambda_kit.checkpoints import lock
+from lambda_kit.environments import opengl
+from lambda_kit.environments import wrappers
+from lambda_kit.environments.safety_gym import loading
+from lambda_kit.experiments import checkpoint_evaluation
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import run
+from lambda_kit.experiments import training
+from lambda_kit.replay import buffer
+from lambda_kit.replay import episodes
+
+GIN_FILE = flags.DEFINE_multi_string(
+    'gin_file', [], 'A gin file. Give the flag several times to layer files: later ones override earlier ones.')
+GIN_BINDINGS = flags.DEFINE_multi_string(
+    'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.')
+TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
+
+# Errors whose message tells a user what to do.
+EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
+             wrappers.NonFiniteError, episodes.EpisodeFileError, buffer.NotEnoughDataError,
+             learning.TrainingDiverged, checkpoint_errors.CheckpointError, lock.WorkdirLockedError,
+             training.ConfigChangedError, checkpoint_evaluation.NothingToExportError, OSError)
+
+
+def begin(argv: list[str], root: pathlib.Path) -> None:
+  """Sets up a process.
+
+  Args:
+    argv: What absl left of the command line: only the program's name is expected.
+    root: Folder of the repository, for the cache of compiled programs.
+  """
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
+  if len(argv) > 1:
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Gin files are given with --gin_file=...')
+  signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  if jax.config.jax_compilation_cache_dir is None:  # Neither a flag nor the environment says otherwise.
+    jax.config.update('jax_compilation_cache_dir', str(root / '.cache' / 'jax'))
+
+
+@contextlib.contextmanager
+def explained(when_interrupted: str) -> Iterator[None]:
+  """Ends the process with one line, without a stack trace, on errors that have a remedy and on Ctrl-C or SIGTERM.
+
+  Args:
+    when_interrupted: What to say on Ctrl-C.
+  """
+  try:
+    yield
+  except KeyboardInterrupt:
+    print(when_interrupted, file=sys.stderr)
+    logging.flush()
+    os._exit(130)  # pylint: disable=protected-access
+  except EXPLAINED as error:
+    if TRACEBACK.value:
+      raise
+    sys.exit(f'error: {configuration.format_error(error)}')
+
+
+def _end_like_ctrl_c(signum, frame):
+  del signum, frame
+  raise KeyboardInterrupt

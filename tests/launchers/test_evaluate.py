@@ -1,0 +1,113 @@
+"""The launcher that evaluates checkpoints, on a small run of LAMBDA."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import gin
+import numpy as np
+import pytest
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.checkpoints import store as store_lib
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import run
+from tests.faults import runs
+
+_OBSERVATIONS = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+_ACT = """
+import sys
+import numpy as np
+import lambda_kit
+folder, observations, actions = sys.argv[1:]
+policy = lambda_kit.load_policy(folder)
+policy.reset(seed=7)
+np.save(actions, [policy({'vector': row}) for row in np.load(observations)])
+assert not any(name.startswith('lambda_kit.agents') for name in sys.modules)
+assert 'gin' not in sys.modules or not sys.modules['gin'].config_str()
+"""
+
+
+def _evaluate(workdir, *arguments):
+  return subprocess.run(
+      [sys.executable, str(runs.ROOT / 'launchers' / 'evaluate.py'), f'--workdir={workdir}', *arguments],
+      cwd=runs.ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+def _refused(done, *messages):
+  assert done.returncode != 0 and 'Traceback' not in done.stderr
+  assert all(message in done.stderr for message in messages), done.stderr
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('trained') / 'run'
+  runs.finish(workdir, runs.LAMBDA)
+  return workdir
+
+
+@pytest.fixture(scope='module')
+def evaluated(trained):
+  before = (trained / 'evaluation.jsonl').read_bytes()
+  done = _evaluate(trained, '--episodes=1', '--videos=2', f'--export={trained.parent / "exported"}')
+  assert done.returncode == 0, done.stderr
+  assert (trained / 'evaluation.jsonl').read_bytes() == before
+  return trained, done
+
+
+def test_the_score_is_reproduced_to_the_bit(evaluated):
+  workdir, done = evaluated
+  assert 'reproduced to the bit' in done.stdout and 'cost regret' in done.stdout
+  row = json.loads((workdir / 'evaluation' / 'evaluation.jsonl').read_text())
+  saved = runs.rows(workdir, 'evaluation')[-1]
+  assert row['reproduced'] is True and row['environment_steps'] == saved['environment_steps'] == 1000
+  assert row['episode_returns'][:2] == saved['episode_returns'] and len(row['episode_returns']) == 3
+
+
+def test_videos_are_written(evaluated):
+  for i in range(2):
+    assert (evaluated[0] / 'evaluation' / f'step_000000001000-episode_{i}.mp4').stat().st_size > 1000
+
+
+def test_the_exported_policy_acts_as_the_agent_in_a_fresh_process(evaluated, tmp_path):
+  workdir, _ = evaluated
+  np.save(tmp_path / 'observations.npy', _OBSERVATIONS)
+  subprocess.run([sys.executable, '-c', _ACT, str(workdir.parent / 'exported'), str(tmp_path / 'observations.npy'),
+                  str(tmp_path / 'actions.npy')], cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(runs.ROOT)),
+                 timeout=300, check=True)
+  checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
+
+  def act(experiment):
+    experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
+    actor = experiment.agent.make_actor(experiment.evaluation_environment, experiment.learner, None,
+                                        experiment.seeds.evaluation_actor, evaluation=True)
+    actor.reseed(7)
+    actor.observe_first(experiment.evaluation_environment.reset())
+    return np.array([actor.select_action({'vector': row}) for row in _OBSERVATIONS])
+
+  configuration.parse([str(workdir / 'config.gin')])
+  expected = run.run_experiment(job=act)
+  gin.clear_config()
+  actions = np.load(tmp_path / 'actions.npy')
+  assert actions.dtype == expected.dtype and actions.tobytes() == expected.tobytes()
+
+
+def test_another_task_is_refused(trained):
+  done = _evaluate(trained, "--gin_bindings=GridCmdp.layout = ('S1G',)")
+  _refused(done, 'error: ', 'is of the task', 'GridCmdp S1G')
+
+
+def test_a_damaged_checkpoint_is_skipped(trained, tmp_path):
+  workdir = shutil.copytree(trained, tmp_path / 'run')
+  with open(workdir / 'checkpoints' / 'step_000000001000' / 'learner.safetensors', 'r+b') as file:
+    file.seek(-1, os.SEEK_END)
+    file.write(b'\xff')
+  done = _evaluate(workdir)
+  assert done.returncode == 0 and 'is damaged and skipped' in done.stderr, done.stderr
+  assert 'step_000000000900' in done.stdout and 'reproduced to the bit' in done.stdout
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+  _refused(_evaluate(tmp_path), f'{tmp_path} holds no run')
