@@ -2,20 +2,25 @@
 
 from typing import Any, Iterator, Sequence
 
+from absl import logging
 import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.environments import isolated
 from lambda_kit.experiments import video
 from lambda_kit.metrics import scores
 from lambda_kit.reports import tables
+
+_ATTEMPTS = 3
 
 
 class Evaluator:
   """Measures an actor on episodes of its own environment.
 
   Evaluation number i always takes the episodes i E to (i + 1) E - 1, with the noise that belongs to them, so its
-  outcome is the same whatever happened before: in a resumed run, or from a checkpoint alone.
+  outcome is the same whatever happened before: in a resumed run, or from a checkpoint alone. So an episode in which the
+  environment's process died or hung is simply played again, up to `_ATTEMPTS` times.
   """
 
   def __init__(self, environment: core.Environment, actor: core.Actor, num_episodes: int):
@@ -33,8 +38,8 @@ class Evaluator:
   def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
     """Runs evaluation `number` and then `more_episodes`. Returns a summary of each of all these episodes."""
     self._actor.update(wait=True)
-    self._environment.next_episode = number * self._num_episodes
-    return [self._run_episode() for _ in range(self._num_episodes + more_episodes)]
+    first = number * self._num_episodes
+    return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
 
   def record(self, number: int, cost_limit: float | Sequence[float], size: int = 256,
              episode: int = 0) -> Iterator[np.ndarray]:
@@ -49,7 +54,17 @@ class Evaluator:
       yield video.caption(self._environment.render(size, size),
                           video.episode_lines(episode_return, cost_return, cost_limit, names))
 
-  def _run_episode(self) -> types.EpisodeSummary:
+  def _run_episode(self, number: int) -> types.EpisodeSummary:
+    for attempt in range(_ATTEMPTS):
+      self._environment.next_episode = number
+      try:
+        return self._play()
+      except isolated.EnvironmentFailure as error:
+        if attempt == _ATTEMPTS - 1:
+          raise
+        logging.warning('Episode %d of an evaluation is played again: %s', number, error)
+
+  def _play(self) -> types.EpisodeSummary:
     rewards, costs, environment_steps = [], [], 0
     for timestep in self._steps():
       if not timestep.first():

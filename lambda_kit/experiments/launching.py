@@ -16,6 +16,7 @@ from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.checkpoints import errors as checkpoint_errors
 from lambda_kit.checkpoints import lock
+from lambda_kit.environments import isolated
 from lambda_kit.environments import opengl
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
@@ -34,7 +35,7 @@ TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an er
 
 # Errors whose message tells a user what to do.
 EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
-             wrappers.NonFiniteError, episodes.EpisodeFileError, buffer.NotEnoughDataError,
+             wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError, buffer.NotEnoughDataError,
              learning.TrainingDiverged, checkpoint_errors.CheckpointError, lock.WorkdirLockedError,
              training.ConfigChangedError, checkpoint_evaluation.NothingToExportError, OSError)
 

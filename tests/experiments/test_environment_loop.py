@@ -5,6 +5,7 @@ import pytest
 
 from lambda_kit import core
 from lambda_kit.agents import random_agent
+from lambda_kit.environments import isolated
 from lambda_kit.environments import wrappers
 from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
@@ -177,3 +178,25 @@ def test_schedule():
     schedules.PeriodicUpdates(every=0)
   with pytest.raises(ValueError, match='at least one episode'):
     evaluation.Evaluator(test_wrappers.Counter(), Recorder(), 0)
+
+
+def test_an_evaluation_plays_an_episode_again_if_its_process_died():
+  class Dying(test_wrappers.Counter):
+    deaths = 2
+    played = []
+
+    def step(self, action):
+      if self.next_episode == 5 and self.deaths:  # In episode 4.
+        self.deaths -= 1
+        raise isolated.EnvironmentFailure('died')
+      timestep = super().step(action)
+      if timestep.last():
+        self.played.append(self.next_episode - 1)
+      return timestep
+
+  environment = Dying(length=3)
+  summaries = evaluation.Evaluator(environment, Recorder(), 3).run(number=1)
+  assert environment.played == [3, 4, 5] and [summary.length for summary in summaries] == [3, 3, 3]
+  environment.deaths = 3
+  with pytest.raises(isolated.EnvironmentFailure):
+    evaluation.Evaluator(environment, Recorder(), 3).run(number=1)
