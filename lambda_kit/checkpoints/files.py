@@ -17,6 +17,12 @@ def write(path: pathlib.Path, content: bytes) -> None:
     os.fsync(file.fileno())
 
 
+def sync_file(path: pathlib.Path) -> None:
+  """Makes what was written to a file survive a power cut."""
+  with open(path, 'rb') as file:
+    os.fsync(file.fileno())
+
+
 def sync_folder(folder: pathlib.Path) -> None:
   """Makes the names in a folder survive a power cut."""
   descriptor = os.open(folder, os.O_RDONLY)

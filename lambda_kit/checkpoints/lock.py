@@ -1,5 +1,6 @@
 """A lock on a workdir, so that two runs never write to the same one."""
 
+import contextlib
 import datetime
 import errno
 import fcntl
@@ -66,8 +67,9 @@ def _lock(descriptor: int, folder: pathlib.Path) -> None:
 def _describe_holder(descriptor: int) -> None:
   holder = {'pid': os.getpid(), 'host': socket.gethostname(),
             'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds')}
-  os.ftruncate(descriptor, 0)
-  os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+  with contextlib.suppress(OSError):  # A full disk. The lock holds without a description, too.
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:

@@ -117,17 +117,20 @@ class CheckpointStore:
     self._prune(step)
     return target
 
-  def newest(self) -> Checkpoint | None:
+  def newest(self, before: int | None = None) -> Checkpoint | None:
     """Finds the last checkpoint that is good. Damaged ones are set aside with a warning.
 
+    Args:
+      before: Only checkpoints of smaller steps count. By default all do.
+
     Returns:
-      None if the run has no checkpoint yet.
+      None if the run has no checkpoint yet, or none before that step.
 
     Raises:
       CheckpointError: There are checkpoints, but all are damaged, or one is of another version of the format.
     """
-    found = self._first_good(reversed(self.steps()))
-    if found is None and (damaged := self._names(_DAMAGED)):
+    found = self._first_good(step for step in reversed(self.steps()) if before is None or step < before)
+    if found is None and before is None and (damaged := self._names(_DAMAGED)):
       raise errors.CheckpointError(
           f'No checkpoint in {self._folder} can be used; damaged are {", ".join(sorted(damaged))}. Copy a good one '
           'from a backup into the folder, or remove the damaged ones to start from the beginning.')
@@ -147,6 +150,10 @@ class CheckpointStore:
       found = ', '.join(map(str, self.steps())) or 'none'
       raise errors.CheckpointError(f'{self._folder} has no checkpoint of step {step}. There are: {found}.')
     return _read(self._path_of(step), step)
+
+  def set_aside(self, checkpoint: Checkpoint, reason: Exception) -> None:
+    """Renames a checkpoint that can't be used although its own files are good, with a warning."""
+    _set_aside(checkpoint.path, str(reason).rstrip('.'))
 
   def states(self) -> list[dict[str, Any]]:
     """The states of all complete checkpoints whose state can be read, oldest first. Nothing is verified."""
@@ -188,7 +195,7 @@ class CheckpointStore:
         return _read(path, step)
       except errors.DamagedError as error:
         if path.exists():  # Otherwise another process deleted it meanwhile.
-          _set_aside(path, error)
+          _set_aside(path, str(error))
     return None
 
   def _prune(self, saved: int) -> None:
@@ -237,16 +244,16 @@ def _read(path: pathlib.Path, step: int) -> Checkpoint:
   return Checkpoint(path, step, state, manifest.score, names)
 
 
-def _set_aside(path: pathlib.Path, error: errors.DamagedError) -> None:
+def _set_aside(path: pathlib.Path, reason: str) -> None:
   target, number = path.with_name(f'{path.name}.damaged'), 0
   while target.exists():
     number += 1
     target = path.with_name(f'{path.name}.damaged.{number}')
   try:
     os.replace(path, target)
-    logging.warning('A checkpoint is damaged and skipped: %s. Its folder is now %s.', error, target.name)
+    logging.warning('A checkpoint is damaged and skipped: %s. Its folder is now %s.', reason, target.name)
   except OSError as problem:
-    logging.warning('A checkpoint is damaged and skipped: %s. Its folder could not be renamed: %s', error, problem)
+    logging.warning('A checkpoint is damaged and skipped: %s. Its folder could not be renamed: %s', reason, problem)
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -16,11 +16,13 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit.checkpoints import background
 from lambda_kit.checkpoints import errors
+from lambda_kit.checkpoints import files
 from lambda_kit.checkpoints import store as store_lib
 from lambda_kit.experiments import diagnostics as diagnostics_lib
 from lambda_kit.experiments import environment_loop
 from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
+from lambda_kit.replay import episodes as episodes_lib
 
 
 class Parts(NamedTuple):
@@ -53,6 +55,7 @@ class Checkpointer:
   """
 
   def __init__(self, folder: pathlib.Path, parts: Parts, every_steps: int, every_seconds: float, keep: int):
+    self._folder = folder
     self._parts = parts
     self._every_steps, self._every_seconds = every_steps, every_seconds
     self._store = store_lib.CheckpointStore(folder / 'checkpoints', keep)
@@ -62,25 +65,47 @@ class Checkpointer:
     self._written_step, self._written_time = 0, time.monotonic()
 
   def resume(self) -> int | None:
-    """Brings the parts to the newest good checkpoint. Returns its environment steps; None if there is none."""
+    """Brings the parts to the newest checkpoint that is good, and whose episodes are. Later ones are set aside.
+
+    Returns:
+      Its environment steps; None if there is no checkpoint yet.
+
+    Raises:
+      CheckpointError: No checkpoint can be used, or those that there are belong to another run.
+      EpisodeFileError: All of them need an episode that is missing or damaged. Nothing on disk was changed.
+    """
     checkpoint = self._store.newest()
     if checkpoint is None:
       if self._archive is not None:
         self._archive.restore_none()
       return None
+    check_task(checkpoint, self._parts.environment)
+    unusable = []
+    while checkpoint is not None:
+      try:
+        self._restore(checkpoint)
+      except episodes_lib.EpisodeFileError as error:
+        unusable.append((checkpoint, error))
+        checkpoint = self._store.newest(before=checkpoint.step)
+      else:
+        for later, error in unusable:
+          self._store.set_aside(later, error)
+        return checkpoint.step
+    raise unusable[0][1]
+
+  def _restore(self, checkpoint: store_lib.Checkpoint) -> None:
     parts, state = self._parts, checkpoint.state
-    check_task(checkpoint, parts.environment)
+    # The learner comes before the replay: if its arrays don't fit, no file of an episode has been deleted.
     parts.learner.restore(checkpoint.load('learner', parts.learner.save()))
-    parts.loop.state = environment_loop.LoopState.from_json(state['loop'])
-    parts.environment.next_episode = state['next_episode']
     if self._archive is not None:
       self._archive.restore(*state['replay']['span'])
       parts.replay.set_rng_state(state['replay']['rng'])
+    parts.loop.state = environment_loop.LoopState.from_json(state['loop'])
+    parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
     parts.actor.update(wait=True)
     self._written_step = checkpoint.step
-    return checkpoint.step
 
   def take(self, score: dict[str, Any] | None = None) -> None:
     """Takes a snapshot at the end of an episode, and has it written if that is due.
@@ -108,12 +133,18 @@ class Checkpointer:
     try:
       if self._snapshot is not None and self._snapshot.step > self._written_step:
         self._write()
-      return self._saver.wait()
+      return self.wait()
     finally:
       self._saver.close()
 
+  def wait(self) -> pathlib.Path | None:
+    """Blocks until all that was due is on disk. Returns the last checkpoint's folder, or raises why there is none."""
+    return self._saver.wait()
+
   def _write(self) -> None:
     snapshot = self._snapshot
+    for path in self._folder.glob('*.jsonl'):
+      files.sync_file(path)  # Rows are not written again that a checkpoint says were: they must outlive a power cut.
     self._saver.save(snapshot.step, dict(learner=snapshot.learner), snapshot.state, snapshot.score)
     self._written_step, self._written_time = snapshot.step, time.monotonic()
     if self._archive is not None:

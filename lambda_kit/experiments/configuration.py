@@ -165,5 +165,7 @@ def _write(path: str | os.PathLike[str], text: str) -> None:
   try:
     temporary.write_text(text, encoding='utf-8')
     temporary.replace(path)
+  except OSError as error:
+    raise OSError(error.errno, f'The configuration can not be written: {error.strerror or error}', str(path)) from error
   finally:
     temporary.unlink(missing_ok=True)

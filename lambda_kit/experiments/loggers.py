@@ -213,15 +213,27 @@ def _cut_torn_line(path: pathlib.Path) -> None:
 
 
 def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
+  """Truncates a file, which takes no space on a full disk, to the last row that is not beyond a step.
+
+  Steps never decrease within a file. Lines that can't be read go with the rows that they stand behind; those before
+  the last row that stays are left for `read_jsonl` to report.
+  """
+  end = size = rows = rubbish = 0  # Two sizes, and how many rows and other bytes there are between them.
   with open(path, 'rb') as file:
-    lines = file.readlines()
-  # Lines that can't be read stay where they are, for `read_jsonl` to report.
-  kept = [line for line in lines if (_parse(line) or {}).get('environment_steps', 0) <= environment_steps]
-  if len(kept) < len(lines):
-    logging.info('%s: %d rows beyond step %d dropped.', path, len(lines) - len(kept), environment_steps)
-    partial = path.with_name(path.name + '.partial')
-    partial.write_bytes(b''.join(kept))
-    os.replace(partial, path)
+    for line in file:
+      size += len(line)
+      row = _parse(line) if line.endswith(b'\n') else None
+      if row is not None and row.get('environment_steps', math.inf) <= environment_steps:
+        end, rows, rubbish = size, 0, 0
+      elif row is not None:
+        rows += 1
+      else:
+        rubbish += len(line)
+  if rubbish:
+    logging.warning('%s: %d bytes at its end are no rows, likely because of a crash; removed.', path, rubbish)
+  if end < size:
+    logging.info('%s: %d rows beyond step %d dropped.', path, rows, environment_steps)
+    os.truncate(path, end)
 
 
 _ADVICE = {

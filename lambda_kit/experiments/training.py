@@ -1,8 +1,9 @@
 """Training: episodes, evaluations and checkpoints in a workdir, from the beginning or from where it stopped."""
 
+import contextlib
 import os
 import pathlib
-from typing import Any
+from typing import Any, Sequence
 
 from absl import logging
 
@@ -73,6 +74,13 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
     logger.write('evaluation', rows[-1])
     checkpointer.take(evaluation.score(rows[-1], settings.cost_limit))
 
+  def conclude():
+    with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
+      if loop.state.episodes:
+        stack.callback(_write_summary, folder, rows, settings, names)
+      stack.callback(logger.close)
+      stack.callback(checkpointer.finish)
+
   loop.connect(logger, on_step=view.progress, on_first_update=check_configuration)
   if resumed_from is not None:
     print(f'Going on from step {resumed_from:,} of {total_steps:,}.')
@@ -87,19 +95,28 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
     if settings.with_video:
       print('Filming an episode.')
       video.write_video(experiment.evaluator.record(len(rows) - 1, settings.cost_limit), folder / 'video.mp4', fps=30)
-  finally:
+  except BaseException:
     # Also after Ctrl-C or an error: what was done is worth keeping, and looking at.
     try:
-      checkpointer.finish()
-    except OSError as error:
+      conclude()
+    except OSError as error:  # Of a full disk, for example. It must not hide the error that ended the run.
       logging.error('%s', error)
-    logger.close()
-    if loop.state.episodes:
-      curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, names, settings.title)
-      table = tables.evaluation_table(rows, settings.cost_limit, names)
-      (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
-      print(f'\n{table}\nEverything is in {folder}')
+    raise
+  conclude()
   return rows
+
+
+def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: run.Settings,
+                   constraint_names: Sequence[str]) -> None:
+  """Draws the learning curve, and writes the table of evaluations to a file and to the terminal."""
+  table = tables.evaluation_table(rows, settings.cost_limit, constraint_names)
+  print(f'\n{table}\nEverything is in {folder}')
+  try:
+    curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, constraint_names, settings.title)
+    (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
+  except OSError as error:
+    raise OSError(error.errno, f'The learning curve and the table can not be written: {error.strerror or error}',
+                  str(folder)) from error
 
 
 def _record_configuration(folder: pathlib.Path, allow_change: bool) -> None:

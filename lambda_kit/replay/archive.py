@@ -43,7 +43,7 @@ class ReplayArchive:
     """Fills the buffer with the episodes of a range, and deletes the files beyond it.
 
     Raises:
-      EpisodeFileError: A file of the range is missing, damaged, or of another task.
+      EpisodeFileError: A file of the range is missing, damaged, or of another task. All files are as they were.
     """
     files = offline.episode_files(self._folder) if self._folder.is_dir() else {}
     missing = [number for number in range(first, next_number) if number not in files]
@@ -56,18 +56,25 @@ class ReplayArchive:
     for number, path in files.items():
       if number >= next_number:
         path.unlink()
+    self._remove_partial()
     self._next_number = next_number
 
   def restore_none(self) -> None:
     """Deletes all files: the run begins, or begins again because it had no checkpoint yet."""
     if self._folder.is_dir():
       self.prune(sys.maxsize)
+      self._remove_partial()
 
   def prune(self, first: int) -> None:
     """Deletes the files of episodes before `first`."""
     for number, path in offline.episode_files(self._folder).items():
       if number < first:
         path.unlink()
+
+  def _remove_partial(self) -> None:
+    """Deletes what a process left that was killed while it wrote an episode. A run is the only one that writes here."""
+    for path in self._folder.glob('episode-*.npz.*.partial'):
+      path.unlink()
 
   def _path(self, number: int) -> pathlib.Path:
     return self._folder / f'episode-{number:06d}.npz'

@@ -209,7 +209,7 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
           check(episode, header)
     except Exception as error:  # The zip and npy readers raise whatever rubbish leads them to.
       raise EpisodeFileError(f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
-                             'Copy it again from its source, or remove it from the folder.') from error
+                             'Copy it again from its source; from a dataset, it may also be removed.') from error
   if differences:
     raise WrongTaskError(f'{path} belongs to another task: {"; ".join(differences)}. Choose the dataset of this task, '
                          'or configure the environment as it was when the file was written.')

@@ -116,3 +116,14 @@ def test_a_disk_without_locks_is_explained(tmp_path, monkeypatch):
   with pytest.raises(OSError, match='The workdir can not be locked: .*Choose one on a local disk'):
     with lock.WorkdirLock(tmp_path):
       pass
+
+
+def test_a_full_disk_does_not_keep_a_run_from_locking(tmp_path, monkeypatch):
+  def fail(descriptor, content, offset):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+  monkeypatch.setattr(os, 'pwrite', fail)
+  with lock.WorkdirLock(tmp_path):
+    with pytest.raises(lock.WorkdirLockedError, match='in use by another process'):
+      with lock.WorkdirLock(tmp_path):
+        pass

@@ -139,6 +139,27 @@ def test_without_a_good_checkpoint_there_is_an_error_until_somebody_acts(tmp_pat
   assert store.newest().step == 3
 
 
+def test_checkpoints_before_a_step(tmp_path, warnings):
+  store = store_lib.CheckpointStore(tmp_path)
+  for step in (1, 2, 3):
+    fakes.save(store, step)
+  (tmp_path / _name(2) / 'state.json').unlink()
+  fakes.assert_complete(store.newest(before=3), 1)
+  assert len(warnings) == 1
+  assert store.newest(before=1) is None
+  assert store.newest().step == 3
+
+
+def test_a_good_checkpoint_can_be_set_aside(tmp_path, warnings):
+  store = store_lib.CheckpointStore(tmp_path)
+  for step in (1, 2):
+    fakes.save(store, step)
+  store.set_aside(store.newest(), ValueError('episode-000007.npz is missing.'))
+  assert store.newest().step == 1
+  assert (tmp_path / f'{_name(2)}.damaged' / 'learner.safetensors').exists()
+  assert 'episode-000007.npz is missing. Its folder is now' in warnings[0]
+
+
 def test_another_version_is_an_error_and_stays(tmp_path, monkeypatch, warnings):
   store = store_lib.CheckpointStore(tmp_path, keep=1)
   fakes.save(store, 1)

@@ -79,6 +79,21 @@ def test_missing_and_damaged_episodes_are_named(tmp_path):
     archive_lib.ReplayArchive(tmp_path, _buffer()).restore(*span)
 
 
+@pytest.mark.parametrize('has_checkpoint', [True, False])
+def test_what_a_killed_process_left_half_written_is_deleted(tmp_path, has_checkpoint):
+  buffer = _buffer()
+  buffer.add(fakes.make_episode(0, 4))
+  archive = archive_lib.ReplayArchive(tmp_path, buffer)
+  span = archive.save()
+  (tmp_path / 'episode-000001.npz.4711.partial').write_bytes(b'half')
+  (tmp_path / 'notes.txt').write_text('mine')
+  if has_checkpoint:
+    archive.restore(*span)
+  else:
+    archive.restore_none()
+  assert sorted(_files(tmp_path)) == ['episode-000000.npz'] * has_checkpoint + ['notes.txt']
+
+
 def test_pruning_deletes_what_no_checkpoint_needs(tmp_path):
   buffer = _buffer()
   for number in range(4):
