@@ -1,0 +1,61 @@
+"""Protocols: under which conditions a score was measured. Scores of different protocols are never averaged.
+
+The SG6 protocol is the paper's (section 5.1): 10 evaluation episodes of 1,000 steps, a limit of 25, recorded at 1M
+environment steps for three of the tasks and at 2M for the others.
+"""
+
+import dataclasses
+from typing import Any, Mapping
+
+SG6_STEPS = {
+    'PointGoal1': 1_000_000,
+    'PointGoal2': 1_000_000,
+    'CarGoal1': 1_000_000,
+    'PointPush1': 2_000_000,
+    'PointButton1': 2_000_000,
+    'DoggoGoal1': 2_000_000,
+}
+SG6_TASKS = tuple(SG6_STEPS)
+SG6_LIMIT = 25.0
+SG6_EPISODES = 10
+# PointPush1 with the box half transparent: under the same protocol, but not one of the six.
+OBSERVABLE_PUSH = 'ObservablePointPush1'
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+  """How the scores of a task are measured."""
+  task: str
+  environment_steps: int  # After which return, cost return and cost regret are recorded.
+  evaluation_episodes: int  # E.
+  cost_limit: tuple[float, ...]  # d, one for all constraints, or one for each.
+  # What was changed in the simulator: parameter and value as gin text, sorted. What an agent sees of it is no part.
+  environment: tuple[tuple[str, str], ...] = ()
+
+  def to_json(self) -> dict[str, Any]:
+    return {**dataclasses.asdict(self), 'cost_limit': list(self.cost_limit), 'environment': dict(self.environment)}
+
+  @classmethod
+  def from_json(cls, value: Mapping[str, Any]) -> 'Protocol':
+    return cls(str(value['task']), int(value['environment_steps']), int(value['evaluation_episodes']),
+               tuple(float(limit) for limit in value['cost_limit']),
+               tuple(sorted((str(name), str(text)) for name, text in value['environment'].items())))
+
+  def differences(self, other: 'Protocol') -> list[str]:
+    """What another protocol has otherwise, in words."""
+    names = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != getattr(other, field.name)]
+    show = lambda value: dict(value) if value and isinstance(value[0], tuple) else list(value)
+    return [f'{name} is {_words(getattr(other, name), show)} instead of {_words(getattr(self, name), show)}'
+            for name in names]
+
+
+def paper_protocol(task: str) -> Protocol | None:
+  """The paper's protocol of a task, None for tasks that the paper doesn't have."""
+  steps = SG6_STEPS['PointPush1'] if task == OBSERVABLE_PUSH else SG6_STEPS.get(task)
+  return None if steps is None else Protocol(task, steps, SG6_EPISODES, (SG6_LIMIT,))
+
+
+def _words(value: Any, show_tuple: Any) -> str:
+  if isinstance(value, tuple):
+    return str(show_tuple(value)) if value else 'unchanged'
+  return f'{value:,}' if isinstance(value, int) else str(value)

@@ -1,0 +1,42 @@
+"""What a report has to say about bad input: problems are collected, told, and never stop a report."""
+
+import collections
+import dataclasses
+from typing import Sequence
+
+UNREADABLE = 'unreadable'
+CORRUPT_LINE = 'corrupt line'
+UNFINISHED = 'unfinished run'
+NOT_FINITE = 'score is not finite'
+OTHER_PROTOCOL = 'other protocol'
+SEVERAL_CONFIGURATIONS = 'several configurations'
+CHANGED_CONFIGURATION = 'configuration changed on the way'
+DUPLICATE_SEED = 'duplicate seed'
+MISSING_SEED = 'missing seed'
+NO_RUNS = 'no runs'
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """Something that keeps a run out of the report, or that a reader of it must know."""
+  kind: str  # One of the above.
+  where: str  # A workdir or file, from the folder of runs, or task and algorithm.
+  message: str
+
+  def __str__(self) -> str:
+    return f'{self.kind}: {self.where}: {self.message}'
+
+
+def summarize(problems: Sequence[Problem], most: int = 20) -> str:
+  """Problems for a terminal: the first ones of all kinds, and how many more there are."""
+  if not problems:
+    return 'No problems found.'
+  counts = collections.Counter(problem.kind for problem in problems)
+  lines = [f'{len(problems)} problems: ' + ', '.join(f'{count} x {kind}' for kind, count in counts.items())]
+  share = max(1, most // len(counts))
+  for kind in counts:
+    of_kind = [problem for problem in problems if problem.kind == kind]
+    lines += [f'  {problem}' for problem in of_kind[:share]]
+    if len(of_kind) > share:
+      lines.append(f'  {kind}: {len(of_kind) - share} more are on the page.')
+  return '\n'.join(lines)

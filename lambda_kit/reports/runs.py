@@ -1,0 +1,238 @@
+"""Workdirs of runs as records: what each run is, its score, its curves, its warnings. Bad input becomes a problem."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+from typing import Any, Callable, Iterator
+
+import numpy as np
+
+from lambda_kit.metrics import records
+from lambda_kit.reports import gin_text
+from lambda_kit.reports import identity as identity_lib
+from lambda_kit.reports import problems as problems_lib
+from lambda_kit.reports import streams
+
+# Of the learner's rows; those with a number for each constraint are summed over constraints.
+LEARNER_METRICS = ('imagined_cost', 'multiplier', 'penalty', 'posterior_spread', 'value_spread', 'cost_value_spread')
+_LOGS = ('evaluation.jsonl', 'episode.jsonl', 'learner.jsonl', 'diagnosis.jsonl')
+_VIDEOS = ('video.mp4', 'video.gif')
+_BAD_LINES_TOLD = 3  # Of each file; then only how many.
+_MAX_DIAGNOSES = 50
+_SMOOTHING = 0.1  # Of the realised cost: an exponential mean over some ten episodes.
+
+Report = Callable[[str, str, str], None]  # Takes the kind of a problem, where, and a message.
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+  """A series over environment steps."""
+  steps: np.ndarray  # [R].
+  values: np.ndarray  # [R].
+
+  def __len__(self) -> int:
+    return len(self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+  """A warning that a run gave."""
+  environment_steps: int
+  name: str
+  message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One workdir."""
+  workdir: str  # From the folder that was read.
+  folder: pathlib.Path
+  identity: identity_lib.Identity
+  bindings: gin_text.Bindings
+  last_step: int  # Of the last training episode or evaluation.
+  score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
+  curves: dict[str, Curve]  # 'episode_return', 'cost_return', 'cost_regret' of evaluations; the learner's; 'realised_cost'.
+  diagnoses: tuple[Diagnosis, ...]
+  video: pathlib.Path | None
+
+
+@dataclasses.dataclass
+class _Evaluations:
+  """What is kept of evaluation.jsonl."""
+  series: streams.Series
+  score_row: dict[str, Any] | None = None
+  last_step: int = 0
+
+
+def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Folders that hold a run's configuration or logs, in the order of their names. Not searched inside of those."""
+  for folder, subfolders, files in os.walk(root):
+    subfolders.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)])
+    if 'config.gin' in files or any(name in files for name in _LOGS):
+      subfolders.clear()
+      yield pathlib.Path(folder)
+
+
+def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Problem]]:
+  """Reads all runs below a folder. Memory grows with their number, not with the length of their logs."""
+  root = pathlib.Path(root)
+  problems: list[problems_lib.Problem] = []
+  report = lambda kind, where, message: problems.append(problems_lib.Problem(kind, where, message))
+  runs = []
+  for folder in find_workdirs(root):
+    workdir = str(folder.relative_to(root)) if folder != root else folder.name
+    try:
+      runs.append(_read_run(folder, workdir, report))
+    except (OSError, gin_text.GinTextError) as error:
+      report(problems_lib.UNREADABLE, workdir, _reason(error))
+  if not runs and not problems:
+    report(problems_lib.NO_RUNS, str(root), 'no folder below it has a config.gin or logs of a run')
+  return runs, problems
+
+
+def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
+  path = folder / 'config.gin'
+  if not path.exists():
+    raise gin_text.GinTextError('there are logs but no config.gin, so nobody knows what ran')
+  identity, bindings = _identify(path.read_text('utf-8', errors='replace'))
+  if earlier := sorted(folder.glob('config.*.gin')):
+    report(problems_lib.CHANGED_CONFIGURATION, workdir,
+           f'it went on with another configuration; see {", ".join(item.name for item in earlier)}')
+
+  curves: dict[str, Curve] = {}
+  first_time, last_step = _read_episodes(folder, workdir, report, curves)
+  evaluations = _read_evaluations(folder, workdir, report, identity, curves)
+  _read_learner(folder, workdir, report, curves)
+  diagnoses = _read_diagnoses(folder, workdir, report)
+  last_step = max(last_step, evaluations.last_step)
+  score = _score(evaluations.score_row, identity, first_time, workdir, report)
+  if evaluations.score_row is None:
+    wanted = identity.protocol.environment_steps
+    report(problems_lib.UNFINISHED, workdir,
+           f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
+  video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
+  return Run(workdir, folder, identity, bindings, last_step, score, curves, diagnoses, video)
+
+
+def _identify(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
+  # Texts that differ in the seed only are parsed once: a sweep has many of them.
+  seed = re.search(r'^run_experiment\.seed = (\d+).*$', text, re.MULTILINE)
+  if seed is None:
+    return _identify_cached(text)
+  identity, bindings = _identify_cached(text[:seed.start()] + 'run_experiment.seed = 0' + text[seed.end():])
+  number = int(seed.group(1))
+  return dataclasses.replace(identity, seed=number), {**bindings, 'run_experiment.seed': number}
+
+
+@functools.lru_cache(maxsize=256)
+def _identify_cached(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
+  bindings = gin_text.read_bindings(text)
+  return identity_lib.identify(bindings), bindings
+
+
+def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iterator[dict[str, Any]]:
+  """The rows of a log. Lines that are none, and steps that go back, are told; a log that is missing has no rows."""
+  where, bad = f'{workdir}/{name}', 0
+
+  def on_bad_line(number: int, reason: str) -> None:
+    nonlocal bad
+    bad += 1
+    if bad <= _BAD_LINES_TOLD:
+      report(problems_lib.CORRUPT_LINE, where, f'line {number}, skipped: {reason}')
+
+  if (folder / name).exists():
+    previous = 0
+    for number, row in streams.read_rows(folder / name, on_bad_line):
+      if row['environment_steps'] < previous:
+        on_bad_line(number, f'steps go back from {previous:,} to {row["environment_steps"]:,}')
+      else:
+        previous = row['environment_steps']
+        yield row
+  if bad > _BAD_LINES_TOLD:
+    report(problems_lib.CORRUPT_LINE, where, f'{bad} lines in all were skipped')
+
+
+def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identity: identity_lib.Identity,
+                      curves: dict[str, Curve]) -> _Evaluations:
+  kept = _Evaluations(streams.Series(3))
+  wanted = identity.protocol.environment_steps
+  for row in _rows(folder, 'evaluation.jsonl', workdir, report):
+    values = [streams.vector(row.get(name)) for name in ('episode_return', 'cost_return', 'cost_regret')]
+    if any(value is None for value in values):
+      report(problems_lib.CORRUPT_LINE, f'{workdir}/evaluation.jsonl',
+             f'the evaluation at step {row["environment_steps"]:,} has no return, cost return or cost regret')
+      continue
+    kept.last_step = int(row['environment_steps'])
+    kept.series.append(kept.last_step, [value.sum() for value in values])
+    # One that is much later says nothing about the protocol's step.
+    if kept.score_row is None and wanted <= kept.last_step < wanted + identity.evaluate_every:
+      kept.score_row = row
+  steps, values = kept.series.arrays()
+  for name, column in zip(('episode_return', 'cost_return', 'cost_regret'), values.T):
+    curves[name] = Curve(steps, column)
+  return kept
+
+
+def _read_episodes(folder: pathlib.Path, workdir: str, report: Report,
+                   curves: dict[str, Curve]) -> tuple[float | None, int]:
+  """The time of the first episode, and the last step. Adds the cost of an agent step in episodes to the curves."""
+  series, first_time, steps, mean = streams.Series(1), None, 0, None
+  for row in _rows(folder, 'episode.jsonl', workdir, report):
+    steps = int(row['environment_steps'])
+    if first_time is None and streams.is_number(row.get('time')):
+      first_time = row['time']
+    costs, length = streams.vector(row.get('cost_return')), row.get('length')
+    if costs is not None and np.isfinite(costs).all() and streams.is_number(length) and length > 0:
+      cost = costs.sum() / length
+      mean = cost if mean is None else mean + _SMOOTHING * (cost - mean)
+      series.append(steps, [mean])
+  points, values = series.arrays()
+  curves['realised_cost'] = Curve(points, values[:, 0])
+  return first_time, steps
+
+
+def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]) -> None:
+  series = {name: streams.Series(1) for name in LEARNER_METRICS}
+  columns: dict[str, str] = {}  # From a row's key to the metric it is part of.
+  for row in _rows(folder, 'learner.jsonl', workdir, report):
+    sums: dict[str, float] = {}
+    for key, value in row.items():
+      if key not in columns:
+        columns[key] = key.split('/')[0]
+      name = columns[key]
+      if name in series and streams.is_number(value):
+        sums[name] = sums.get(name, 0.0) + value
+    for name, value in sums.items():
+      series[name].append(row['environment_steps'], [value])
+  for name, metric in series.items():
+    if len(metric):
+      steps, values = metric.arrays()
+      curves[name] = Curve(steps, values[:, 0])
+
+
+def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple[Diagnosis, ...]:
+  diagnoses = []
+  for row in _rows(folder, 'diagnosis.jsonl', workdir, report):
+    if len(diagnoses) < _MAX_DIAGNOSES:
+      diagnoses.append(Diagnosis(int(row['environment_steps']), str(row.get('name')), str(row.get('message'))))
+  return tuple(diagnoses)
+
+
+def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_time: float | None, workdir: str,
+           report: Report) -> records.SeedScore | None:
+  if row is None:
+    return None
+  numbers = [streams.vector(row[name]) for name in ('episode_return', 'cost_return', 'cost_regret')]
+  if not all(np.isfinite(number).all() for number in numbers):
+    report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
+    return None
+  seconds = float(row['time'] - first_time) if streams.is_number(row.get('time')) and first_time is not None else 0.0
+  return records.SeedScore(
+      identity.task, identity.algorithm, identity.seed, identity.protocol, int(row['environment_steps']),
+      float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash, workdir)
+
+
+def _reason(error: Exception) -> str:
+  return error.strerror or str(error) if isinstance(error, OSError) else str(error)

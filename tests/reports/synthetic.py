@@ -1,0 +1,79 @@
+"""Workdirs as runs leave them, made up: scores are simple functions of the seed."""
+
+import json
+import pathlib
+
+_CONFIG = """# Macros
+ACTION_REPEAT = 2  # gin/envs/safety_gymnasium.gin:9
+COST_LIMIT = {limit}  # gin/base/experiment.gin:8
+ENVIRONMENT_STEPS = {steps}  # gin/sg6.gin:11
+TASK = 'Safety{task}-v0'  # gin/sg6.gin:10
+
+# make_environment
+make_environment.action_repeat = %ACTION_REPEAT  # gin/envs/safety_gymnasium.gin:11
+make_environment.simulator = @SafetyGymnasium  # gin/envs/safety_gymnasium.gin:10
+
+# run_experiment
+run_experiment.agent = @{agent}()  # gin/base/lambda.gin:8
+run_experiment.cost_limit = %COST_LIMIT  # gin/base/experiment.gin:12
+run_experiment.environment_steps = %ENVIRONMENT_STEPS  # gin/base/experiment.gin:11
+run_experiment.evaluate_every = {every}  # gin/base/experiment.gin:13
+run_experiment.evaluation_episodes = {episodes}  # gin/base/experiment.gin:14
+run_experiment.seed = {seed}  # --gin_bindings
+run_experiment.title = %TASK  # gin/envs/safety_gymnasium.gin:15
+
+# SafetyGymnasium
+SafetyGymnasium.observations = ('image',)  # gin/envs/safety_gymnasium.gin:13
+SafetyGymnasium.task = %TASK  # gin/envs/safety_gymnasium.gin:12
+"""
+
+
+def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed=0, steps=1_000_000, evaluations=4,
+              episode_return=10.0, cost_return=20.0, cost_regret=0.03, limit=25.0, episodes=10, bindings='',
+              learner_rows=20, stop_after=None, diagnoses=()) -> pathlib.Path:
+  """Writes a run whose evaluations rise linearly to `episode_return` + seed, and fall to `cost_return`.
+
+  Args:
+    folder: The workdir.
+    task: Of the paper.
+    agent: Name of the class.
+    seed: Is added to the return.
+    steps: Of the whole run.
+    evaluations: How many.
+    episode_return: At the end, with seed 0.
+    cost_return: At the end.
+    cost_regret: Throughout.
+    limit: d.
+    episodes: E.
+    bindings: Further lines of config.gin.
+    learner_rows: How many.
+    stop_after: Evaluations after which the run stopped.
+    diagnoses: Messages of warnings.
+  """
+  folder.mkdir(parents=True)
+  every = steps // evaluations
+  (folder / 'config.gin').write_text(
+      _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, every=every, limit=limit, episodes=episodes) + bindings)
+  rows = []
+  for i in range(1, evaluations + 1)[:stop_after]:
+    share = i / evaluations
+    rows.append(dict(environment_steps=i * every, episode_return=share * (episode_return + seed),
+                     cost_return=[cost_return + 60.0 * (1.0 - share)], cost_regret=[cost_regret],
+                     episode_returns=[share * (episode_return + seed)] * episodes, time=1000.0 + 100.0 * i))
+  _write(folder / 'evaluation.jsonl', rows)
+  last = rows[-1]['environment_steps'] if rows else every // 2
+  _write(folder / 'episode.jsonl', [
+      dict(environment_steps=last * i // learner_rows, episode=i, episode_return=1.0, cost_return=[30.0],
+           cost_regret=[cost_regret], length=500, time=1000.0 + i) for i in range(1, learner_rows + 1)])
+  _write(folder / 'learner.jsonl', [
+      {'environment_steps': last * i // learner_rows, 'imagined_cost/0': 0.1, 'multiplier/0': 0.01 * i, 'penalty': 0.5,
+       'posterior_spread': 0.3, 'value_spread': 0.2, 'cost_value_spread/0': 0.1, 'loss': 1.0, 'time': 1000.0 + i}
+      for i in range(1, learner_rows + 1)])
+  if diagnoses:
+    _write(folder / 'diagnosis.jsonl', [dict(environment_steps=last, name='exploding_kl', message=message)
+                                        for message in diagnoses])
+  return folder
+
+
+def _write(path: pathlib.Path, rows) -> None:
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
