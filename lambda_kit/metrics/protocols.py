@@ -43,7 +43,8 @@ class Protocol:
 
   def differences(self, other: 'Protocol') -> list[str]:
     """What another protocol has otherwise, in words."""
-    names = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) != getattr(other, field.name)]
+    names = [field.name for field in dataclasses.fields(self)
+             if getattr(self, field.name) != getattr(other, field.name)]
     show = lambda value: dict(value) if value and isinstance(value[0], tuple) else list(value)
     return [f'{name} is {_words(getattr(other, name), show)} instead of {_words(getattr(self, name), show)}'
             for name in names]

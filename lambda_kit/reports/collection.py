@@ -1,4 +1,4 @@
-"""Runs in order: by task and algorithm, one protocol for each task, one configuration for each group, each seed once."""
+"""Runs in order: by task and algorithm, with one protocol for a task, one configuration for a group, each seed once."""
 
 import collections
 import dataclasses
@@ -85,7 +85,8 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
       else:
         refused.append(run)
         differences = '; '.join(protocol.differences(run.identity.protocol))
-        problems.append(problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir, f'left out of {task}: {differences}'))
+        problems.append(problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir,
+                                             f'left out of {task}: {differences}'))
     for algorithm, algorithm_runs in by_algorithm.items():
       for label, same_runs in _split_configurations(task, algorithm, algorithm_runs, problems).items():
         unique = _drop_duplicates(same_runs, refused, problems)

@@ -53,7 +53,8 @@ class Run:
   bindings: gin_text.Bindings
   last_step: int  # Of the last training episode or evaluation.
   score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
-  curves: dict[str, Curve]  # 'episode_return', 'cost_return', 'cost_regret' of evaluations; the learner's; 'realised_cost'.
+  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes.
+  curves: dict[str, Curve]
   diagnoses: tuple[Diagnosis, ...]
   video: pathlib.Path | None
 
@@ -231,7 +232,8 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_ti
   seconds = float(row['time'] - first_time) if streams.is_number(row.get('time')) and first_time is not None else 0.0
   return records.SeedScore(
       identity.task, identity.algorithm, identity.seed, identity.protocol, int(row['environment_steps']),
-      float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash, workdir)
+      float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash,
+      workdir)
 
 
 def _reason(error: Exception) -> str:

@@ -53,7 +53,8 @@ def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed
   folder.mkdir(parents=True)
   every = steps // evaluations
   (folder / 'config.gin').write_text(
-      _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, every=every, limit=limit, episodes=episodes) + bindings)
+      _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, every=every, limit=limit, episodes=episodes)
+      + bindings)
   rows = []
   for i in range(1, evaluations + 1)[:stop_after]:
     share = i / evaluations

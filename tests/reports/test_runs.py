@@ -137,7 +137,8 @@ class TestBadInput:
     synthetic.write_run(tmp_path / 'c')
     collected = _collect(tmp_path)
     assert [run.workdir for run in collected.groups[0].runs] == ['b']
-    assert [problem.where for problem in collected.problems if problem.kind == problems_lib.DUPLICATE_SEED] == ['c', 'a']
+    duplicates = [problem.where for problem in collected.problems if problem.kind == problems_lib.DUPLICATE_SEED]
+    assert duplicates == ['c', 'a']
 
   def test_corrupt_lines_are_told_and_skipped(self, tmp_path):
     folder = synthetic.write_run(tmp_path / 'run')
