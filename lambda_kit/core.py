@@ -113,6 +113,14 @@ class Learner(VariableSource, Generic[State]):
     ...
 
 
+class OnPolicyLearner(Learner[State]):
+  """A learner whose updates each need new data of the current variables."""
+
+  @abc.abstractmethod
+  def collect(self, rollout: types.Rollout) -> None:
+    """Takes the data of the next update, which `step(1)` then learns from."""
+
+
 class Adder(abc.ABC):
   """Puts an actor's experience into replay."""
 
@@ -232,6 +240,31 @@ class ConstraintSolver(abc.ABC, Generic[SolverState]):
   @abc.abstractmethod
   def multipliers(self, state: SolverState) -> types.Array:
     """The weight of each constraint's gradient when its value equals its budget, [C]."""
+
+
+class PolicyOptimizer(abc.ABC, Generic[State]):
+  """Improves a policy by the data that it has just gathered: PPO, TRPO, CPO. Holds settings, not arrays."""
+
+  @abc.abstractmethod
+  def init(self, params: Params, num_constraints: int) -> State:
+    ...
+
+  @abc.abstractmethod
+  def update(self, state: State, params: Params, apply: Callable[..., Any], batch: Any, costs: Any,
+             key: Key) -> tuple[State, Params, dict[str, types.Array]]:
+    """Improves `params`. Pure.
+
+    Args:
+      state: What `init` or the update before returned.
+      params: Of the policy.
+      apply: Maps parameters and observations to a distribution over actions.
+      batch: Steps of this policy, a `baselines.surrogates.Batch`.
+      costs: What its episodes cost, a `baselines.surrogates.EpisodeCosts`.
+      key: For whatever is drawn at random.
+
+    Returns:
+      The new state, the new parameters, and metrics.
+    """
 
 
 # Converts limits of episodes' cost returns, [C], into what a solver compares discounted values with, [C].

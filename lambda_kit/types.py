@@ -46,6 +46,20 @@ class Trajectory(NamedTuple):
   terminal: Array  # [B, L], 1 where the episode terminated in o_t, 0 elsewhere (time limits included).
 
 
+class Rollout(NamedTuple):
+  """T agent steps of one policy in each of k environments, begun with new episodes. Index t is the step from o_t."""
+  observation: Observation  # [T, k, ...]
+  action: Array  # [T, k, A]
+  reward: Array  # [T, k]
+  cost: Array  # [T, k, C]
+  discount: Array  # [T, k], 0 where the episode terminated, 1 elsewhere (time limits included).
+  next_observation: Observation  # [T, k, ...], the true one, also where an episode ended.
+  is_last: Array  # [T, k] bool, whether the step after this one is not of the same episode.
+  weight: Array  # [T, k], 0 where an environment failed and there was no step, 1 elsewhere.
+  cost_return: Array  # [C], mean over the episodes that ended.
+  episode_length: Array  # [], agent steps, mean over them.
+
+
 class ModelOutput(NamedTuple):
   """What a world model found while its loss was computed."""
   states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).

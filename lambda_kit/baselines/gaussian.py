@@ -1,0 +1,131 @@
+"""Policy and critics of the model-free baselines, as in safety-starter-agents (Ray, Achiam and Amodei, 2019)."""
+
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+import chex
+import gin
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.models import encoders
+
+_GLOROT = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
+
+
+class DiagonalGaussian(NamedTuple):
+  """N(mean, diag(exp(log_std)^2)), without squashing: the environment clips. A pytree, which `jit` can return."""
+  mean: types.Array  # [..., A]
+  log_std: types.Array  # [..., A]
+
+  def sample(self, key: core.Key) -> types.Array:
+    """Draws actions [..., A]."""
+    return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+
+  def mode(self) -> types.Array:
+    """[..., A]."""
+    return self.mean
+
+  def log_prob(self, action: types.Array) -> types.Array:
+    """Log density [...] of actions [..., A]."""
+    chex.assert_equal_shape([action, self.mean])
+    return jnp.sum(jax.scipy.stats.norm.logpdf(action, self.mean, jnp.exp(self.log_std)), axis=-1)
+
+  def entropy(self) -> types.Array:
+    """[...]."""
+    return jnp.sum(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + self.log_std, axis=-1)
+
+  def kl_divergence(self, other: 'DiagonalGaussian') -> types.Array:
+    """D_KL(self || other), [...]."""
+    chex.assert_equal_shape([self.mean, other.mean])
+    variance, other_variance = jnp.exp(2.0 * self.log_std), jnp.exp(2.0 * other.log_std)
+    each = other.log_std - self.log_std + 0.5 * (variance + (self.mean - other.mean)**2) / other_variance - 0.5
+    return jnp.sum(each, axis=-1)
+
+
+class _Torso(hk.Module):
+  """Maps observations to outputs [..., size]: vectors as they are, images through convolutions, then tanh layers."""
+
+  def __init__(self, hidden_sizes: Sequence[int], size: int, image_factory: encoders.EncoderFactory,
+               name: str | None = None):
+    super().__init__(name)
+    self._hidden_sizes = tuple(hidden_sizes)
+    self._size = size
+    self._image_factory = image_factory
+
+  def __call__(self, observation: types.Observation) -> types.Array:
+    encoders.check_names(observation)
+    parts = {'image': lambda image: self._image_factory(name='image')(image), 'vector': lambda vector: vector}
+    features = jnp.concatenate([parts[name](observation[name]) for name in sorted(observation)], axis=-1)
+    return hk.nets.MLP((*self._hidden_sizes, self._size), w_init=_GLOROT, activation=jnp.tanh)(features)
+
+
+@gin.register
+class GaussianPolicy(hk.Module):
+  """pi(a | o), a `DiagonalGaussian` whose standard deviation doesn't depend on the observation.
+
+  Args:
+    num_actions: A.
+    hidden_sizes: Widths of the tanh layers.
+    init_log_std: The first logarithm of the standard deviation, of all actions.
+    image_factory: Encoder of images, where observations have one.
+  """
+
+  def __init__(self, num_actions: int, hidden_sizes: Sequence[int] = (256, 256), init_log_std: float = -0.5,
+               image_factory: encoders.EncoderFactory = encoders.ImageEncoder, name: str | None = None):
+    super().__init__(name)
+    self._num_actions = num_actions
+    self._init_log_std = init_log_std
+    self._torso = _Torso(hidden_sizes, num_actions, image_factory)
+
+  def __call__(self, observation: types.Observation) -> DiagonalGaussian:
+    mean = self._torso(observation)
+    log_std = hk.get_parameter('log_std', (self._num_actions,), init=hk.initializers.Constant(self._init_log_std))
+    return DiagonalGaussian(mean, jnp.broadcast_to(log_std, mean.shape))
+
+
+@gin.register
+class ObservationCritic(hk.Module):
+  """v(o), from observations to values [...]."""
+
+  def __init__(self, hidden_sizes: Sequence[int] = (256, 256),
+               image_factory: encoders.EncoderFactory = encoders.ImageEncoder, name: str | None = None):
+    super().__init__(name)
+    self._torso = _Torso(hidden_sizes, 1, image_factory)
+
+  def __call__(self, observation: types.Observation) -> types.Array:
+    return jnp.squeeze(self._torso(observation), axis=-1)
+
+
+class Network(NamedTuple):
+  """A function of observations, and how to draw its parameters."""
+  init: Callable[[core.Key], core.Params]
+  apply: Callable[[core.Params, types.Observation], Any]
+
+
+class OnPolicyNetworks(NamedTuple):
+  """All networks of a baseline, for the shapes of one environment."""
+  observation_spec: Mapping[str, Any]
+  num_constraints: int  # C
+  policy: Network  # To a `DiagonalGaussian` [..., A].
+  critics: Network  # To values [..., 1 + C]: first of the reward, then of each cost. Parameters [1 + C, ...].
+
+
+def make_networks(environment: core.Environment, policy_factory: Callable[..., hk.Module] = GaussianPolicy,
+                  critic_factory: Callable[..., hk.Module] = ObservationCritic) -> OnPolicyNetworks:
+  """Makes networks that fit `environment`. Both factories are called inside of a Haiku transform."""
+  observation_spec, num_actions = environment.observation_spec(), environment.action_spec().shape[0]
+  num_constraints = len(environment.constraint_names)
+  example = {name: jnp.zeros(spec.shape, spec.dtype) for name, spec in observation_spec.items()}
+  policy = _transform(lambda: policy_factory(num_actions=num_actions), example)
+  critic = _transform(critic_factory, example)
+  critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + num_constraints)),
+                    apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1))
+  return OnPolicyNetworks(observation_spec, num_constraints, policy, critics)
+
+
+def _transform(module_factory: Callable[[], hk.Module], example: types.Observation) -> Network:
+  network = hk.without_apply_rng(hk.transform(lambda observation: module_factory()(observation)))
+  return Network(lambda key: network.init(key, example), network.apply)

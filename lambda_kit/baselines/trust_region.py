@@ -1,0 +1,88 @@
+"""Natural gradients within a trust region (Schulman et al., 2015): products with the Fisher matrix, never the matrix.
+
+P is the number of a policy's parameters; vectors [P] are parameters laid out by `jax.flatten_util.ravel_pytree`.
+"""
+
+from typing import Any, Callable, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lambda_kit import types
+
+Product = Callable[[types.Array], types.Array]  # A vector [P] to a matrix times it, [P].
+
+
+def fisher_product(outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any], types.Array], params: types.Array,
+                   damping: float) -> Product:
+  """Multiplies vectors by H + damping I, where H is the Hessian of the mean KL divergence from the current policy.
+
+  With J the Jacobian of a policy's outputs (means and standard deviations at all observations) and M the Hessian of
+  the KL divergence in these outputs, H = J^T M J exactly: at the current policy the KL divergence has no gradient, so
+  second derivatives of the outputs don't count. J v is a jvp, J^T u a vjp; both share one linearisation.
+
+  Args:
+    outputs: Maps parameters [P] to the outputs, a pytree.
+    kl: Maps the outputs of two policies to the mean KL divergence between them, [].
+    params: The current parameters, [P].
+    damping: Added to the diagonal.
+  """
+  chex.assert_rank(params, 1)
+  current, times_jacobian = jax.linearize(outputs, params)
+  times_transposed = jax.linear_transpose(times_jacobian, params)
+
+  def product(vector: types.Array) -> types.Array:
+    tangent = times_jacobian(vector)
+    _, curved = jax.jvp(jax.grad(lambda new: kl(new, current)), (current,), (tangent,))
+    return times_transposed(curved)[0] + damping * vector
+
+  return product
+
+
+def conjugate_gradients(product: Product, target: types.Array, iterations: int,
+                        tolerance: float = 1e-10) -> types.Array:
+  """Approximates the solution x [P] of H x = target [P] for a positive definite H.
+
+  Stops early, as rounding would take over, once the squared residual is `tolerance` times that of x = 0.
+  """
+  chex.assert_rank(target, 1)
+  start = jnp.vdot(target, target)
+
+  def unfinished(carry):
+    i, _, _, _, square = carry
+    return (i < iterations) & (square > tolerance * start)
+
+  def body(carry):
+    i, x, residual, direction, square = carry
+    image = product(direction)
+    alpha = square / jnp.vdot(direction, image)
+    x, residual = x + alpha * direction, residual - alpha * image
+    new_square = jnp.vdot(residual, residual)
+    return i + 1, x, residual, residual + new_square / square * direction, new_square
+
+  return jax.lax.while_loop(unfinished, body, (0, jnp.zeros_like(target), target, target, start))[1]
+
+
+class LineSearch(NamedTuple):
+  fraction: types.Array  # [], of the proposed step; 0 if none was accepted.
+  trials: types.Array  # [] int32
+
+
+def backtrack(is_acceptable: Callable[[types.Array], types.Array], iterations: int, shrinkage: float) -> LineSearch:
+  """Tries the fractions 1, s, s^2, ... of a step, at most `iterations` of them, and takes the first acceptable one."""
+
+  def body(carry):
+    i, fraction, _ = carry
+    candidate = shrinkage**i
+    accepted = is_acceptable(candidate)
+    return i + 1, jnp.where(accepted, candidate, fraction), accepted
+
+  start = (jnp.zeros((), jnp.int32), jnp.zeros(()), jnp.array(False))
+  trials, fraction, _ = jax.lax.while_loop(lambda carry: (carry[0] < iterations) & ~carry[2], body, start)
+  return LineSearch(fraction, trials)
+
+
+def take(params: types.Array, step: types.Array, search: LineSearch) -> types.Array:
+  """Parameters [P] after the accepted fraction of a step [P]. A refused step, finite or not, changes nothing."""
+  return jnp.where(search.fraction > 0.0, params + search.fraction * step, params)
