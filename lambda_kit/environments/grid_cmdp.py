@@ -11,20 +11,19 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import occupancy
 
-# The short way from the starts (S) to the goal (G) leads through a pond of hazards (1, 2). Each row further up it is
-# narrower, so that a detour pays for itself in costs bit by bit.
+# The short way from the starts (S) to the goal (G) leads through a pond of hazards (1, 2), the safe way along its bank.
 DEFAULT_LAYOUT = (
     '.......',
     '.......',
     '.......',
-    '...2...',
+    '.......',
     '..222..',
     'S.111.G',
     'SS111..',
 )
 
 # Limits on the costs of an episode that bind in the default room, by number of constraints. The optimum within them is
-# 22.67 for one cost, 22.66 for two; without limits 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 23.8.
+# 22.83 for one cost, 22.80 for two; without limits 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 21.9.
 DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 
 # The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]
