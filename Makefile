@@ -1,5 +1,5 @@
 # `make run` and `make test` do everything on a fresh machine, set-up included.
-.PHONY: run test proofs setup doctor benchmark clean
+.PHONY: run test proofs faults setup doctor benchmark clean
 PYTHON := .venv/bin/python
 FLAGS ?=
 
@@ -11,6 +11,9 @@ test: setup
 
 proofs: setup  ## the slow tests
 	$(PYTHON) -m pytest -m slow $(FLAGS)
+
+faults: setup  ## kills, full disks, damaged files: what becomes of runs, and what a checkpoint costs
+	$(PYTHON) -m tests.faults.harness $(FLAGS)
 
 setup:
 	@./setup.sh

@@ -1,7 +1,7 @@
 """A run's checkpoints: everything that it needs to go on as if it had never stopped.
 
-An episode depends on what was learned, on its number, and on nothing else that came before: environments and actors draw
-all noise from their seed and that number. So the ends of episodes are where a run can be taken up again. At each of
+An episode depends on what was learned, on its number, and on nothing else that came before: environments and actors
+draw all noise from their seed and that number. So the ends of episodes are where a run can be taken up again. At each of
 them the checkpointer takes a snapshot in memory. Snapshots go to disk at intervals, after evaluations, and when the run
 is about to stop, for whatever reason: what is repeated then is the episode that was under way, to the bit.
 """
@@ -155,5 +155,5 @@ def check_task(checkpoint: store_lib.Checkpoint, environment: core.Environment) 
   """Refuses a checkpoint of another task."""
   found, expected = checkpoint.state['task'], environment.task_name
   if found != expected:
-    raise errors.MismatchError(f'{checkpoint.path} is of the task {found!r}, and the configuration asks for {expected!r}. '
-                               'Give the gin files of the run that wrote it.')
+    raise errors.MismatchError(f'{checkpoint.path} is of the task {found!r}, and the configuration asks for '
+                               f'{expected!r}. Give the gin files of the run that wrote it.')

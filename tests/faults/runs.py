@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import numpy as np
 from safetensors import numpy as safetensors_numpy
 
 from lambda_kit.checkpoints import store as store_lib
+from lambda_kit.replay import episodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -21,11 +21,15 @@ _SIZES = ('run_experiment.evaluate_every = 300', 'run_experiment.evaluation_epis
 RANDOM = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/variants/random.gin',
           *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')))
 LAMBDA = ('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in (
-    *_SIZES, 'ENVIRONMENT_STEPS = 1_000', 'WIDTH = 8', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 3',
-    'PeriodicUpdates.every = 50', 'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16',
+    *_SIZES, 'ENVIRONMENT_STEPS = 1_000', 'WIDTH = 8', 'PeriodicUpdates.first = 100',
+    'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.every = 50', 'PeriodicUpdates.updates = 2',
+    'LambdaAgent.num_start_states = 16',
     'LambdaAgent.batch_size = 4', 'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3',
     'EpisodeBuffer.sequence_length = 5', 'EpisodeBuffer.max_bytes = 12_000', 'EpisodicBudget.episode_length = 20',
     'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2')))
+
+# Gathers episodes by LAMBDA's actor and never learns: a replay without the seconds of compiling a learner.
+GATHER = (*LAMBDA, '--gin_bindings=PeriodicUpdates.first = 1_000_000')
 
 
 def start(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) -> subprocess.Popen:
@@ -45,30 +49,22 @@ def finish(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) 
     raise AssertionError(output(workdir)[-3000:])
 
 
-def interrupt(workdir: pathlib.Path, arguments: Sequence[str], number: int, is_time: Callable[[], bool]) -> int:
-  """Runs until a moment comes, then sends a signal. Returns the exit code."""
+def interrupt(workdir: pathlib.Path, arguments: Sequence[str], number: int, is_time: Callable[[], bool],
+              again_after: float | None = None, poll_seconds: float = 0.01) -> int:
+  """Runs until a moment comes, then sends a signal, and a second one if seconds until it are given.
+
+  Returns:
+    The exit code; 0 if the run was over before the moment came.
+  """
   process = start(workdir, arguments)
   deadline = time.monotonic() + 300
   while not is_time() and process.poll() is None and time.monotonic() < deadline:
-    time.sleep(0.01)
+    time.sleep(poll_seconds)
   process.send_signal(number)
+  if again_after is not None:
+    time.sleep(again_after)
+    process.send_signal(number)
   return process.wait(timeout=120)
-
-
-def kill_after(workdir: pathlib.Path, arguments: Sequence[str], seconds: float) -> bool:
-  """Kills a run some seconds after it began to log. Returns whether it was still running."""
-  process = start(workdir, arguments)
-  before = _size(workdir)
-  deadline = time.monotonic() + 300
-  while _size(workdir) == before and process.poll() is None and time.monotonic() < deadline:
-    time.sleep(0.01)
-  try:
-    process.wait(timeout=seconds)
-    return False
-  except subprocess.TimeoutExpired:
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return True
 
 
 def rows(workdir: pathlib.Path, kind: str) -> list[dict[str, Any]]:
@@ -86,21 +82,43 @@ def last_state(workdir: pathlib.Path) -> tuple[int, dict[str, np.ndarray], dict[
   return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), checkpoint.state
 
 
-def assert_same_outcome(workdir: pathlib.Path, reference: pathlib.Path, kinds: Sequence[str]) -> None:
+def kinds(workdir: pathlib.Path) -> list[str]:
+  """Of the logs that a run has written."""
+  return sorted(path.stem for path in workdir.glob('*.jsonl'))
+
+
+def rows_lost(workdir: pathlib.Path, reference: pathlib.Path) -> int:
+  """How many rows of a reference are not in the logs of a run."""
+  lost = 0
+  for kind in kinds(reference):
+    path = workdir / f'{kind}.jsonl'
+    found = rows(workdir, kind) if path.exists() else []
+    lost += sum(row not in found for row in rows(reference, kind))
+  return lost
+
+
+def assert_same_outcome(workdir: pathlib.Path, reference: pathlib.Path) -> None:
   """Logs, parameters, replay and everything else are equal to the bit."""
-  for kind in kinds:
+  assert kinds(workdir) == kinds(reference)
+  for kind in kinds(reference):
     assert rows(workdir, kind) == rows(reference, kind), kind
   (step, arrays, state), (expected_step, expected, expected_state) = last_state(workdir), last_state(reference)
   assert step == expected_step and state == expected_state
   assert arrays.keys() == expected.keys()
   for name, array in expected.items():
     assert arrays[name].dtype == array.dtype and arrays[name].tobytes() == array.tobytes(), name
-  if (reference / 'replay').is_dir():
-    names = {path.name for path in (workdir / 'replay').iterdir()}
-    needed = range(*state['replay']['span'])
-    assert {f'episode-{number:06d}.npz' for number in needed} <= names
+  if state['replay'] is not None:
+    for number in range(*state['replay']['span']):
+      name = f'replay/episode-{number:06d}.npz'
+      (episode, header), (other, other_header) = (episodes.read_episode(path / name) for path in (workdir, reference))
+      assert header == other_header
+      for field, array in episodes.flatten(other).items():
+        assert episodes.flatten(episode)[field].tobytes() == array.tobytes(), (name, field)
 
 
-def _size(workdir: pathlib.Path) -> int:
-  path = workdir / 'episode.jsonl'
-  return path.stat().st_size if path.exists() else 0
+def log_size(workdir: pathlib.Path) -> int:
+  """Bytes of the log of episodes: how far a run is, cheap enough to look at all the time."""
+  try:
+    return (workdir / 'episode.jsonl').stat().st_size
+  except FileNotFoundError:
+    return 0
