@@ -86,6 +86,14 @@ class Actor(abc.ABC):
     """Fetches fresh variables, from which the next actions are chosen."""
 
 
+class BatchedActor(Actor):
+  """An actor that can also act in k environments at once. `reseed` then makes the noise of them all."""
+
+  @abc.abstractmethod
+  def select_actions(self, observation: types.Observation) -> np.ndarray:
+    """Returns actions [k, A] for observations [k, ...]."""
+
+
 class VariableSource(abc.ABC):
   """Something that has parameters to act with."""
 
@@ -327,6 +335,14 @@ class UpdateSchedule(Protocol):
 
   def __call__(self, environment_steps: int) -> int:
     """Updates that a learner should have taken in all after `environment_steps`."""
+
+
+class LoopFactory(Protocol):
+  """Makes the loop of acting and learning, an `experiments.environment_loop.EnvironmentLoop`."""
+
+  def __call__(self, environment: Environment, actor: Actor, learner: Learner, schedule: UpdateSchedule | None,
+               max_failed_episodes: int, environment_factory: EnvironmentFactory, seed: int) -> Any:
+    """`environment_factory` and `seed` are for loops that make environments of their own."""
 
 
 class AgentBuilder(Protocol):

@@ -14,6 +14,10 @@ from lambda_kit import types
 _NEVER = np.iinfo(np.int32).max
 
 
+class TrainingDiverged(RuntimeError):
+  """Gradients stayed non-finite. The message has the diagnosis."""
+
+
 @gin.register
 def make_adam(learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
               ) -> optax.GradientTransformation:

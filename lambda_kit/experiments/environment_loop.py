@@ -5,6 +5,7 @@ from typing import Any, Callable, NamedTuple
 
 from absl import logging
 import dm_env
+import gin
 import numpy as np
 
 from lambda_kit import core
@@ -86,9 +87,13 @@ class EnvironmentLoop:
           total_cost=self.state.total_cost + timestep.reward.cost)
       self._learn()
       self._on_step(self.state.environment_steps)
+    summary = scores.summarize_episode(rewards, costs, self.state.environment_steps - steps_before)
+    self._log_episode(summary, time.perf_counter() - started)
+    return summary
+
+  def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
+    """Counts an episode that has ended and writes its row."""
     self.state = self.state._replace(episodes=self.state.episodes + 1)
-    steps = self.state.environment_steps - steps_before
-    summary = scores.summarize_episode(rewards, costs, steps)
     self._logger.write('episode', dict(
         environment_steps=self.state.environment_steps,
         episode=self.state.episodes,
@@ -96,8 +101,10 @@ class EnvironmentLoop:
         cost_return=summary.cost_return.tolist(),
         cost_regret=self.cost_regret.tolist(),
         length=summary.length,
-        steps_per_second=steps / (time.perf_counter() - started)))
-    return summary
+        steps_per_second=summary.environment_steps / seconds))
+
+  def close(self) -> None:
+    """Ends what the loop itself began: nothing."""
 
   def _advance(self, number: int, advance: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
     """Resets or steps the environment. None if that failed and the run can go on with the next episode."""
@@ -121,14 +128,25 @@ class EnvironmentLoop:
 
   def _learn(self) -> None:
     due = self._schedule(self.state.environment_steps) - self.state.updates
-    if due <= 0:
-      return
+    if due > 0:
+      self._update(due)
+
+  def _update(self, num_updates: int) -> None:
     is_first = self.state.updates == 0
-    metrics = self._learner.step(due)
-    self.state = self.state._replace(updates=self.state.updates + due)
+    metrics = self._learner.step(num_updates)
+    self.state = self.state._replace(updates=self.state.updates + num_updates)
     self._actor.update(wait=True)
     if metrics:
       self._logger.write('learner', dict(
           environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics))
     if is_first:
       self._on_first_update()
+
+
+@gin.register
+def episode_loop(environment: core.Environment, actor: core.Actor, learner: core.Learner,
+                 schedule: core.UpdateSchedule, max_failed_episodes: int,
+                 environment_factory: core.EnvironmentFactory, seed: int) -> EnvironmentLoop:
+  """The loop of agents that act in one environment and learn from replay."""
+  del environment_factory, seed  # For loops that make environments of their own.
+  return EnvironmentLoop(environment, actor, learner, schedule, max_failed_episodes)

@@ -13,7 +13,7 @@ from absl import logging
 import jax
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.agents.lambda_agent import learning
+from lambda_kit import optimizers
 from lambda_kit.checkpoints import errors as checkpoint_errors
 from lambda_kit.checkpoints import lock
 from lambda_kit.environments import isolated
@@ -22,6 +22,7 @@ from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
 from lambda_kit.experiments import checkpoint_evaluation
 from lambda_kit.experiments import configuration
+from lambda_kit.experiments import rollout_loop
 from lambda_kit.experiments import run
 from lambda_kit.experiments import training
 from lambda_kit.replay import buffer
@@ -36,8 +37,8 @@ TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an er
 # Errors whose message tells a user what to do.
 EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
              wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError, buffer.NotEnoughDataError,
-             learning.TrainingDiverged, checkpoint_errors.CheckpointError, lock.WorkdirLockedError,
-             training.ConfigChangedError, checkpoint_evaluation.NothingToExportError, OSError)
+             optimizers.TrainingDiverged, rollout_loop.NoEpisodeEndedError, checkpoint_errors.CheckpointError,
+             lock.WorkdirLockedError, training.ConfigChangedError, checkpoint_evaluation.NothingToExportError, OSError)
 
 
 def begin(argv: list[str], root: pathlib.Path) -> None:

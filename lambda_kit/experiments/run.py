@@ -7,6 +7,7 @@ import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import symptoms as symptoms_lib
 from lambda_kit.reports import tables
@@ -56,19 +57,21 @@ class Experiment:
   learner: core.Learner
   actor: core.Actor
   evaluator: evaluation.Evaluator
-  schedule: core.UpdateSchedule
+  loop: environment_loop.EnvironmentLoop
   settings: Settings
   agent: core.AgentBuilder
   seeds: Seeds
 
   def close(self) -> None:
+    self.loop.close()
     self.environment.close()
     self.evaluation_environment.close()
 
 
 @gin.configurable
 def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.EnvironmentFactory = gin.REQUIRED,
-                   agent: core.AgentBuilder = gin.REQUIRED, schedule: core.UpdateSchedule = gin.REQUIRED,
+                   agent: core.AgentBuilder = gin.REQUIRED, schedule: core.UpdateSchedule | None = gin.REQUIRED,
+                   loop_factory: core.LoopFactory = environment_loop.episode_loop,
                    environment_steps: int = gin.REQUIRED, cost_limit: float | Sequence[float] = 25.0, seed: int = 0,
                    evaluate_every: int = 25_000, evaluation_episodes: int = 10, with_video: bool = True,
                    checkpoint_steps: int = 25_000, checkpoint_seconds: float = 900.0, keep_checkpoints: int = 3,
@@ -81,7 +84,8 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
     job: What to do with it: `training.Training`, `checkpoint_evaluation.Evaluation`, or `take_one_step`.
     environment_factory: Makes the environments of training and evaluation.
     agent: Builds the agent's parts.
-    schedule: How many updates are due after how many environment steps.
+    schedule: How many updates are due after how many environment steps; None for a loop that needs no schedule.
+    loop_factory: Makes the loop of acting and learning.
     environment_steps: Length of the training.
     cost_limit: d, the most that an episode's costs may sum up to; one for all constraints, or one for each.
     seed: Everything random in the run follows from it.
@@ -115,9 +119,12 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
     evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
     evaluation_actor = agent.make_actor(evaluation_environment, learner, None, seeds.evaluation_actor, evaluation=True)
     evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, evaluation_episodes)
+    loop = loop_factory(environment=environment, actor=actor, learner=learner, schedule=schedule,
+                        max_failed_episodes=max_failed_episodes, environment_factory=environment_factory,
+                        seed=seeds.environment)
   except ValueError as error:
     raise SetupError(str(error)) from error
-  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, schedule, settings,
+  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, loop, settings,
                           agent, seeds)
   try:
     return job(experiment)

@@ -11,7 +11,6 @@ from lambda_kit.checkpoints import lock
 from lambda_kit.experiments import checkpointing
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import diagnostics as diagnostics_lib
-from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import loggers as loggers_lib
 from lambda_kit.experiments import run
@@ -48,8 +47,7 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
   settings, environment = experiment.settings, experiment.environment
   total_steps, names = settings.environment_steps, environment.constraint_names
   rows: list[dict[str, Any]] = []
-  loop = environment_loop.EnvironmentLoop(environment, experiment.actor, experiment.learner, experiment.schedule,
-                                          settings.max_failed_episodes)
+  loop = experiment.loop
   diagnostics = diagnostics_lib.Diagnostics(settings.cost_limit, environment.action_spec().shape[0], names,
                                             settings.symptoms)
   checkpointer = checkpointing.Checkpointer(

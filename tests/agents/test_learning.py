@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import learning
+from lambda_kit import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.replay import archive
 from tests.agents import tiny
@@ -108,7 +108,7 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
   policy = jax.tree.map(np.array, poisoned.policy.params)
   parts.learner.step(2)
   jax.tree.map(np.testing.assert_array_equal, policy, jax.tree.map(np.array, parts.learner.save().policy.params))
-  with pytest.raises(learning.TrainingDiverged, match='policy'):
+  with pytest.raises(optimizers.TrainingDiverged, match='policy'):
     parts.learner.step(1)
 
 

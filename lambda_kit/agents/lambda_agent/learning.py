@@ -15,10 +15,6 @@ from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.models import normalizer
 
 
-class TrainingDiverged(RuntimeError):
-  """Gradients stayed non-finite. The message has the diagnosis."""
-
-
 class Module(NamedTuple):
   """Parameters that one optimiser trains."""
   params: core.Params
@@ -170,7 +166,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     for name, module in modules.items():
       skips = int(optimizers.consecutive_skips(module))
       if skips > self._max_skips:
-        raise TrainingDiverged(
+        raise optimizers.TrainingDiverged(
             f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(self._state.updates)} '
             'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
             'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.')

@@ -1,0 +1,87 @@
+"""Builds the model-free baselines; what gin configures meets the agent here and goes no further."""
+
+from typing import Any, Callable, Iterator, Sequence
+
+import gin
+import jax
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit.baselines import acting
+from lambda_kit.baselines import gaussian
+from lambda_kit.baselines import learning
+from lambda_kit.baselines import ppo
+from lambda_kit.reports import tables
+
+
+@gin.register
+class OnPolicyAgent(core.AgentBuilder):
+  """PPO, TRPO, CPO and their Lagrangian variants. Defaults are those of safety-starter-agents (Ray et al., 2019).
+
+  Args:
+    cost_limit: d, of an episode's undiscounted costs; one for all constraints, or one for each.
+    policy_optimizer: `Ppo`, `Trpo` or `Cpo`. The first two have a `solver` for constraints.
+    policy_factory, critic_factory: Haiku modules.
+    discount, cost_discount: For one agent step.
+    lambda_, cost_lambda: Of generalised advantage estimation.
+    critic_learning_rate, critic_iterations: Of Adam's steps on critics, in each update.
+    critic_batch_size: Steps drawn at random for each of these; None for all of them.
+    normalize_observations: Whether vectors are centred and scaled by running statistics.
+    max_skips: Non-finite gradients in a row before the run is stopped.
+  """
+
+  def __init__(self, cost_limit: float | Sequence[float], policy_optimizer: core.PolicyOptimizer = ppo.Ppo(),
+               policy_factory: Callable[..., Any] = gaussian.GaussianPolicy,
+               critic_factory: Callable[..., Any] = gaussian.ObservationCritic, discount: float = 0.99,
+               cost_discount: float = 0.99, lambda_: float = 0.97, cost_lambda: float = 0.97,
+               critic_learning_rate: float = 1e-3, critic_iterations: int = 80, critic_batch_size: int | None = None,
+               normalize_observations: bool = True, max_skips: int = 50):
+    for name, value in dict(discount=discount, cost_discount=cost_discount, lambda_=lambda_,
+                            cost_lambda=cost_lambda).items():
+      if not 0.0 <= value <= 1.0:
+        raise ValueError(f'OnPolicyAgent.{name} = {value} must be between 0 and 1.')
+    self._cost_limit = cost_limit
+    self._policy_optimizer = policy_optimizer
+    self._factories = (policy_factory, critic_factory)
+    self._reward_numbers, self._cost_numbers = (discount, lambda_), (cost_discount, cost_lambda)
+    self._critic_training = learning.CriticTraining(critic_learning_rate, critic_iterations, critic_batch_size)
+    self._normalize = normalize_observations
+    self._max_skips = max_skips
+    self._networks: gaussian.OnPolicyNetworks | None = None
+
+  def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> None:
+    """None: what a policy has done is of no use to the next one."""
+
+  def make_adder(self, replay: None) -> None:
+    """None: the loop hands rollouts to the learner."""
+
+  def make_dataset_iterator(self, replay: None) -> None:
+    """None, likewise."""
+
+  def make_learner(self, environment: core.Environment, dataset: Iterator[Any] | None,
+                   seed: int) -> learning.OnPolicyLearner:
+    names = environment.constraint_names
+    if not names:
+      raise ValueError(f'The task {environment.task_name} has no cost, and OnPolicyAgent keeps costs under a limit.')
+    limits = tables.cost_limits(self._cost_limit, len(names))
+    if not np.all(np.isfinite(limits) & (limits >= 0)):
+      raise ValueError(f'OnPolicyAgent.cost_limit = {self._cost_limit}: limits must be finite and not negative.')
+    discounts, lambdas = np.array([self._reward_numbers, *(self._cost_numbers for _ in names)]).T
+    return learning.OnPolicyLearner(
+        self._make_networks(environment), self._policy_optimizer, limits, learning.Returns(discounts, lambdas),
+        self._critic_training, self._normalize, jax.random.PRNGKey(seed), self._max_skips)
+
+  def make_actor(self, environment: core.Environment, variable_source: core.VariableSource, adder: core.Adder | None,
+                 seed: int, evaluation: bool) -> acting.GaussianActor:
+    return acting.GaussianActor(self._make_networks(environment), variable_source, jax.random.PRNGKey(seed), evaluation)
+
+  def make_policy(self, environment: core.Environment, variable_source: core.VariableSource,
+                  seed: int) -> core.PurePolicy:
+    variables, = variable_source.get_variables(('policy',))
+    return acting.make_pure_policy(self._make_networks(environment), variables, settings={})
+
+  def _make_networks(self, environment: core.Environment) -> gaussian.OnPolicyNetworks:
+    # Made once: gin's references would build other objects at each call.
+    if self._networks is None:
+      self._networks = gaussian.make_networks(environment, *self._factories)
+    return self._networks

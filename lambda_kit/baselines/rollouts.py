@@ -1,0 +1,70 @@
+"""On-policy data: the steps of one epoch in rectangular arrays [T, k, ...]."""
+
+import dm_env
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+
+
+class RolloutWriter:
+  """Writes batched time steps into arrays, which are allocated once.
+
+  Args:
+    environment: One like those that take the steps, for its specs.
+    num_steps: T.
+    num_environments: k.
+  """
+
+  def __init__(self, environment: core.Environment, num_steps: int, num_environments: int):
+    leading = (num_steps, num_environments)
+    zeros = lambda spec: np.zeros((*leading, *spec.shape), spec.dtype)
+    observations = lambda: {name: zeros(spec) for name, spec in environment.observation_spec().items()}
+    self._rollout = types.Rollout(
+        observation=observations(),
+        action=np.zeros((*leading, *environment.action_spec().shape), np.float32),
+        reward=np.zeros(leading, np.float32),
+        cost=np.zeros((*leading, len(environment.constraint_names)), np.float32),
+        discount=np.ones(leading, np.float32),
+        next_observation=observations(),
+        is_last=np.zeros(leading, bool),
+        weight=np.ones(leading, np.float32),
+        cost_return=np.zeros(len(environment.constraint_names), np.float32),
+        episode_length=np.zeros((), np.float32))
+    self._t = 0
+
+  def add(self, timestep: dm_env.TimeStep, actions: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
+    """Adds a step of all k environments.
+
+    Args:
+      timestep: What was acted on: no row of it is last.
+      actions: [k, A]
+      next_timestep: What followed. A first row tells that the environment failed: there was no such step, and the one
+        before was the last of its episode.
+    """
+    rollout, t = self._rollout, self._t
+    for name, values in timestep.observation.items():
+      rollout.observation[name][t] = values
+      rollout.next_observation[name][t] = next_timestep.observation[name]
+    rollout.action[t] = actions
+    rollout.reward[t] = next_timestep.reward.reward
+    rollout.cost[t] = next_timestep.reward.cost
+    rollout.discount[t] = next_timestep.discount
+    failed = next_timestep.step_type == dm_env.StepType.FIRST
+    rollout.is_last[t] = failed | (next_timestep.step_type == dm_env.StepType.LAST)
+    rollout.weight[t] = ~failed
+    if t:
+      rollout.is_last[t - 1] |= failed
+    self._t += 1
+
+  def finish(self, cost_return: np.ndarray, episode_length: float) -> types.Rollout:
+    """The rollout, given what its episodes cost on average [C], and how many agent steps they had.
+
+    Its arrays are written over from the next `add` on.
+    """
+    if self._t != len(self._rollout.reward):
+      raise ValueError(f'A rollout of {len(self._rollout.reward)} steps has only {self._t} yet.')
+    self._t = 0
+    self._rollout.is_last[-1] = True  # Of what is known of these episodes.
+    return self._rollout._replace(cost_return=np.asarray(cost_return, np.float32),
+                                  episode_length=np.asarray(episode_length, np.float32))
