@@ -7,7 +7,7 @@ run: setup  ## PointGoal1 in its quick profile: table, learning curve and video 
 	$(PYTHON) launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin $(FLAGS)
 
 test: setup
-	$(PYTHON) -m pytest $(FLAGS)
+	$(PYTHON) -m pytest -m "not slow" $(FLAGS)
 
 proofs: setup  ## the slow tests
 	$(PYTHON) -m pytest -m slow $(FLAGS)

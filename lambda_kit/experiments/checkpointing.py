@@ -1,9 +1,9 @@
 """A run's checkpoints: everything that it needs to go on as if it had never stopped.
 
 An episode depends on what was learned, on its number, and on nothing else that came before: environments and actors
-draw all noise from their seed and that number. So the ends of episodes are where a run can be taken up again. At each of
-them the checkpointer takes a snapshot in memory. Snapshots go to disk at intervals, after evaluations, and when the run
-is about to stop, for whatever reason: what is repeated then is the episode that was under way, to the bit.
+draw all noise from their seed and that number. So the ends of episodes are where a run can be taken up again. At each
+of them the checkpointer takes a snapshot in memory. Snapshots go to disk at intervals, after evaluations, and when the
+run is about to stop, for whatever reason: what is repeated then is the episode that was under way, to the bit.
 """
 
 import pathlib
