@@ -81,6 +81,9 @@ class Actor(abc.ABC):
   def observe(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
     """Tells the actor what its action led to."""
 
+  def give_up(self) -> None:
+    """Tells the actor that its episode will not go on, because the environment failed."""
+
   @abc.abstractmethod
   def update(self, wait: bool = False) -> None:
     """Fetches fresh variables, from which the next actions are chosen."""
@@ -139,6 +142,10 @@ class Adder(abc.ABC):
   @abc.abstractmethod
   def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
     ...
+
+  @abc.abstractmethod
+  def cut(self) -> None:
+    """Ends an episode that will not go on. What was complete of it is kept."""
 
 
 class WorldModel(abc.ABC):

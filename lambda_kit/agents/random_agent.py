@@ -37,6 +37,10 @@ class RandomActor(core.Actor):
     if self._adder is not None:
       self._adder.add(action, next_timestep)
 
+  def give_up(self) -> None:
+    if self._adder is not None:
+      self._adder.cut()
+
   def update(self, wait: bool = False) -> None:
     """Has nothing to fetch."""
 

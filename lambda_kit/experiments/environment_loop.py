@@ -116,6 +116,7 @@ class EnvironmentLoop:
         raise
       self.state = self.state._replace(failed_episodes=failed)
       self._environment.next_episode = number + 1
+      self._actor.give_up()
       logging.warning('The environment failed in episode %d, which is given up (%d of at most '
                       'run_experiment.max_failed_episodes = %d): %s: %s', number, failed, self._max_failed_episodes,
                       type(error).__name__, error)

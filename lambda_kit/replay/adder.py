@@ -34,9 +34,7 @@ class EpisodeAdder(core.Adder):
   def add_first(self, timestep: dm_env.TimeStep) -> None:
     if not timestep.first():
       raise ValueError(f'An episode begins with a first time step, got {timestep.step_type}.')
-    if self._moments:
-      logging.warning('An episode was cut short after %d agent steps.', len(self._moments) - 1)
-      self._finish()
+    self.cut()
     nothing = {name: np.zeros(self._fields[name].shape, np.float32)
                for name in ('action', 'reward', 'cost', 'terminal')}
     self._moments = [self._observed(timestep) | nothing]
@@ -60,6 +58,11 @@ class EpisodeAdder(core.Adder):
       raise
     self._moments.append(moment)
     if next_timestep.last():
+      self._finish()
+
+  def cut(self) -> None:
+    if self._moments:
+      logging.warning('An episode was cut short after %d agent steps.', len(self._moments) - 1)
       self._finish()
 
   def _observed(self, timestep: dm_env.TimeStep) -> dict[str, np.ndarray]:

@@ -154,8 +154,8 @@ def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
   for _ in range(4):
     loop.run_episode()
     lengths.append([episode.num_steps for _, episode in buffer.items()])
-  # Episode 2 had no first time step, so that what there is of episode 1 is added when episode 3 begins.
-  assert lengths == [[5], [5], [5], [5, 2, 5]]
+  # At once, so that a checkpoint has it. Episode 2 had no first time step.
+  assert lengths == [[5], [5, 2], [5, 2], [5, 2, 5]]
   (_, cut) = list(buffer.items())[1]
   assert cut.reward.tolist() == [0, 1, 2] and not cut.terminal.any()
 

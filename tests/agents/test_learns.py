@@ -1,0 +1,29 @@
+"""The learning proof in short: LAMBDA in a room of fifteen cells. `launchers/study.py --check` is the whole of it."""
+
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.experiments import study
+from tests.faults import runs
+
+# The straight way to the goal leads through a hazard. Going around it takes as many moves.
+_LAYOUT = ('.....', '.....', 'S.1.G')
+_LIMIT = 2.0
+_BINDINGS = (
+    f'GridCmdp.layout = {_LAYOUT}', 'GridCmdp.episode_length = 50', 'EpisodicBudget.episode_length = 50',
+    f'COST_LIMIT = {_LIMIT}', 'WIDTH = 32', 'ENVIRONMENT_STEPS = 5_000', 'run_experiment.evaluate_every = 500',
+    'run_experiment.with_video = False', 'PeriodicUpdates.first = 1_000', 'PeriodicUpdates.initial_updates = 200',
+    'PeriodicUpdates.updates = 25', 'EpisodeBuffer.sequence_length = 12', 'LambdaAgent.batch_size = 8',
+    'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 6', 'LambdaAgent.num_samples = 2', 'Swag.burn_in = 100',
+    'AugmentedLagrangian.initial_penalty_factor = 3e-4')
+
+
+def test_lambda_learns_to_go_around_a_hazard(tmp_path):
+  workdir = tmp_path / 'run'
+  runs.finish(workdir, ('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in _BINDINGS)))
+  outcome = study.read_outcome(workdir, study.BASE, seed=0, last_evaluations=2)
+  environment = grid_cmdp.GridCmdp(0, layout=_LAYOUT, episode_length=50)
+  reference = study.grid_reference(environment, _LIMIT)
+  assert reference.share(outcome.episode_return) >= 0.85 and outcome.cost_return <= _LIMIT, outcome
+  # Random actions cost more than the limit, and the agent stays below it in training, too, once it has learned.
+  assert grid_cmdp.random_value(environment).cost_values[0] > _LIMIT
+  late = [row['cost_return'][0] for row in runs.rows(workdir, 'episode') if row['environment_steps'] > 3_000]
+  assert sum(late) / len(late) <= _LIMIT
