@@ -53,14 +53,14 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
                        'run_experiment.agent = @OnPolicyAgent(), or leave run_experiment.loop_factory as it is.')
     if schedule is not None:
       raise ValueError('RolloutLoop takes one update for each epoch: bind run_experiment.schedule = None.')
-    if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
-      raise ValueError(f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
-                       f'{num_environments}, and both at least 1.')
     cores = len(os.sched_getaffinity(0))
     if in_processes and num_environments > max(cores, 1):
       raise ValueError(f'RolloutLoop.num_environments = {num_environments} processes are more than the {cores} cores '
                        'that this machine offers: they would wait for each other. Lower it, or bind '
                        'RolloutLoop.in_processes = False.')
+    if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
+      raise ValueError(f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
+                       f'{num_environments}, and both at least 1.')
     self._factory, self._seed = environment_factory, seed
     self._in_processes = in_processes
     self._num_environments = num_environments

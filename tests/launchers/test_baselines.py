@@ -1,0 +1,77 @@
+"""The baselines through the real entry point, at tiny size."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import gin
+import pytest
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.experiments import configuration
+from tests.faults import runs
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_METHODS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
+_BINDINGS = ('ENVIRONMENT_STEPS = 600', 'GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)',
+             'ObservationCritic.hidden_sizes = (8,)', 'OnPolicyAgent.critic_iterations = 2',
+             'RolloutLoop.steps_per_epoch = 40', 'run_experiment.evaluate_every = 300',
+             'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False',
+             'run_experiment.checkpoint_steps = 100')
+
+
+def _arguments(method, *bindings):
+  return ('--gin_file=gin/tiny_grid.gin', f'--gin_file=gin/baselines/{method}.gin',
+          *(f'--gin_bindings={binding}' for binding in (*_BINDINGS, *bindings)))
+
+
+def _run(*arguments):
+  return subprocess.run([sys.executable, str(_ROOT / 'launchers' / 'run.py'), *arguments], cwd=_ROOT, env=os.environ,
+                        capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.parametrize('method', _METHODS)
+def test_baselines_learn_through_the_launcher(method, tmp_path):
+  done = _run(*_arguments(method), f'--workdir={tmp_path}')
+  assert done.returncode == 0, done.stderr
+  rows = [json.loads(line) for line in (tmp_path / 'learner.jsonl').read_text().splitlines()]
+  assert [row['updates'] for row in rows] == list(range(1, 16))
+  assert all(value is not None for row in rows for value in row.values())  # Numbers that are not finite are null.
+  episodes = (tmp_path / 'episode.jsonl').read_text().splitlines()
+  assert len(episodes) == 600 // 20 and len((tmp_path / 'evaluation.jsonl').read_text().splitlines()) == 2
+
+
+def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
+  arguments = _arguments('ppo_lagrangian', 'RolloutLoop.num_environments = 2')
+  reference, workdir = tmp_path / 'reference', tmp_path / 'run'
+  runs.finish(reference, arguments)
+  path = workdir / 'episode.jsonl'
+  reached = lambda episodes: lambda: path.exists() and path.read_bytes().count(b'\n') >= episodes
+  assert runs.interrupt(workdir, arguments, signal.SIGTERM, reached(5)) == 130, runs.output(workdir)
+  assert runs.interrupt(workdir, arguments, signal.SIGKILL, reached(15)) in (-9, 0), runs.output(workdir)
+  runs.finish(workdir, arguments)
+  assert 'Going on from step' in runs.output(workdir)
+  runs.assert_same_outcome(workdir, reference)
+
+
+@pytest.mark.parametrize('task', sorted(path.stem for path in (_ROOT / 'gin').glob('sg6_*.gin')) + ['tiny_grid'])
+@pytest.mark.parametrize('method', _METHODS)
+def test_every_baseline_fits_every_experiment(task, method):
+  vector = [] if task == 'tiny_grid' else ['gin/variants/vector.gin']
+  configuration.parse([f'gin/{task}.gin', f'gin/baselines/{method}.gin', *vector], search_paths=[str(_ROOT)])
+  gin.clear_config()
+
+
+@pytest.mark.parametrize('method, binding, message', [
+    ('ppo', 'COST_LIMIT = -1.0', 'limits must be finite and not negative'),
+    ('cpo', 'GridCmdp.num_constraints = 2', 'Cpo solves for one constraint'),
+    ('ppo', 'RolloutLoop.num_environments = 1_000', 'more than the'),
+    ('ppo', 'run_experiment.agent = @RandomAgent()', 'RolloutLoop needs an on-policy agent'),
+    ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 10 agent steps'),
+])
+def test_bad_input_is_one_clear_message(method, binding, message, tmp_path):
+  done = _run(*_arguments(method, binding), f'--workdir={tmp_path / "run"}')
+  assert done.returncode != 0 and message in done.stderr and 'Traceback' not in done.stderr, done.stderr
