@@ -141,10 +141,14 @@ def _drop_duplicates(runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run],
 
 
 def _missing_seeds(groups: Sequence[Group]) -> list[problems_lib.Problem]:
-  """A seed is missing where an algorithm lacks a score for it that another has, on any task."""
-  wanted = {run.identity.seed for group in groups for run in group.scored}
+  """A seed is missing where a group lacks a score for it that another has: on any of the paper's tasks, or its own."""
+  benchmark = lambda group: 'paper' if group.protocol == protocols_lib.paper_protocol(group.task) else group.task
+  all_wanted: dict[str, set[int]] = collections.defaultdict(set)
+  for group in groups:
+    all_wanted[benchmark(group)] |= {run.identity.seed for run in group.scored}
   problems = []
   for group in groups:
+    wanted = all_wanted[benchmark(group)]
     missing = wanted - {run.identity.seed for run in group.scored}
     if missing:
       names = ', '.join(map(str, sorted(missing)[:20])) + (', ...' if len(missing) > 20 else '')

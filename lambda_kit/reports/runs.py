@@ -1,11 +1,13 @@
 """Workdirs of runs as records: what each run is, its score, its curves, its warnings. Bad input becomes a problem."""
 
+import concurrent.futures
 import dataclasses
 import functools
+import multiprocessing
 import os
 import pathlib
 import re
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -17,10 +19,12 @@ from lambda_kit.reports import streams
 
 # Of the learner's rows; those with a number for each constraint are summed over constraints.
 LEARNER_METRICS = ('imagined_cost', 'multiplier', 'penalty', 'posterior_spread', 'value_spread', 'cost_value_spread')
+_EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 _LOGS = ('evaluation.jsonl', 'episode.jsonl', 'learner.jsonl', 'diagnosis.jsonl')
 _VIDEOS = ('video.mp4', 'video.gif')
 _BAD_LINES_TOLD = 3  # Of each file; then only how many.
 _MAX_DIAGNOSES = 50
+_RUNS_OF_A_PROCESS = 100  # Reading more of them is worth starting another.
 _SMOOTHING = 0.1  # Of the realised cost: an exponential mean over some ten episodes.
 
 Report = Callable[[str, str, str], None]  # Takes the kind of a problem, where, and a message.
@@ -59,14 +63,6 @@ class Run:
   video: pathlib.Path | None
 
 
-@dataclasses.dataclass
-class _Evaluations:
-  """What is kept of evaluation.jsonl."""
-  series: streams.Series
-  score_row: dict[str, Any] | None = None
-  last_step: int = 0
-
-
 def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
   """Folders that hold a run's configuration or logs, in the order of their names. Not searched inside of those."""
   for folder, subfolders, files in os.walk(root):
@@ -79,18 +75,31 @@ def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
 def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Problem]]:
   """Reads all runs below a folder. Memory grows with their number, not with the length of their logs."""
   root = pathlib.Path(root)
+  folders = list(find_workdirs(root))
+  workdirs = [str(folder.relative_to(root)) if folder != root else folder.name for folder in folders]
+  processes = min(os.cpu_count() or 1, 1 + len(folders) // _RUNS_OF_A_PROCESS)
+  if processes == 1:
+    results = list(map(_try_to_read, folders, workdirs))
+  else:
+    # Not forked: this process may have threads.
+    with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context('spawn')) as pool:
+      results = list(pool.map(_try_to_read, folders, workdirs, chunksize=16))
+  runs = [run for run, _ in results if run is not None]
+  problems = [problem for _, found in results for problem in found]
+  if not folders:
+    problems.append(problems_lib.Problem(problems_lib.NO_RUNS, str(root),
+                                         'no folder below it has a config.gin or logs of a run'))
+  return runs, problems
+
+
+def _try_to_read(folder: pathlib.Path, workdir: str) -> tuple[Run | None, list[problems_lib.Problem]]:
   problems: list[problems_lib.Problem] = []
   report = lambda kind, where, message: problems.append(problems_lib.Problem(kind, where, message))
-  runs = []
-  for folder in find_workdirs(root):
-    workdir = str(folder.relative_to(root)) if folder != root else folder.name
-    try:
-      runs.append(_read_run(folder, workdir, report))
-    except (OSError, gin_text.GinTextError) as error:
-      report(problems_lib.UNREADABLE, workdir, _reason(error))
-  if not runs and not problems:
-    report(problems_lib.NO_RUNS, str(root), 'no folder below it has a config.gin or logs of a run')
-  return runs, problems
+  try:
+    return _read_run(folder, workdir, report), problems
+  except (OSError, gin_text.GinTextError) as error:
+    report(problems_lib.UNREADABLE, workdir, _reason(error))
+    return None, problems
 
 
 def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
@@ -104,12 +113,12 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
 
   curves: dict[str, Curve] = {}
   first_time, last_step = _read_episodes(folder, workdir, report, curves)
-  evaluations = _read_evaluations(folder, workdir, report, identity, curves)
+  score_row, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
   _read_learner(folder, workdir, report, curves)
   diagnoses = _read_diagnoses(folder, workdir, report)
-  last_step = max(last_step, evaluations.last_step)
-  score = _score(evaluations.score_row, identity, first_time, workdir, report)
-  if evaluations.score_row is None:
+  last_step = max(last_step, last_evaluation)
+  score = _score(score_row, identity, first_time, workdir, report)
+  if score_row is None:
     wanted = identity.protocol.environment_steps
     report(problems_lib.UNFINISHED, workdir,
            f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
@@ -156,61 +165,63 @@ def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iter
 
 
 def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identity: identity_lib.Identity,
-                      curves: dict[str, Curve]) -> _Evaluations:
-  kept = _Evaluations(streams.Series(3))
+                      curves: dict[str, Curve]) -> tuple[dict[str, Any] | None, int]:
+  """The row that holds the score, if there is one yet, and the last step. Adds returns and costs to the curves."""
+  points, score_row, steps = streams.Thinned(), None, 0
   wanted = identity.protocol.environment_steps
   for row in _rows(folder, 'evaluation.jsonl', workdir, report):
-    values = [streams.vector(row.get(name)) for name in ('episode_return', 'cost_return', 'cost_regret')]
+    values = [streams.vector(row.get(name)) for name in _EVALUATED]
     if any(value is None for value in values):
       report(problems_lib.CORRUPT_LINE, f'{workdir}/evaluation.jsonl',
              f'the evaluation at step {row["environment_steps"]:,} has no return, cost return or cost regret')
       continue
-    kept.last_step = int(row['environment_steps'])
-    kept.series.append(kept.last_step, [value.sum() for value in values])
+    steps = int(row['environment_steps'])
+    points.append((steps, *(value.sum() for value in values)))
     # One that is much later says nothing about the protocol's step.
-    if kept.score_row is None and wanted <= kept.last_step < wanted + identity.evaluate_every:
-      kept.score_row = row
-  steps, values = kept.series.arrays()
-  for name, column in zip(('episode_return', 'cost_return', 'cost_regret'), values.T):
-    curves[name] = Curve(steps, column)
-  return kept
+    if score_row is None and wanted <= steps < wanted + identity.evaluate_every:
+      score_row = row
+  for i, name in enumerate(_EVALUATED, start=1):
+    curves[name] = _curve((point[0], point[i]) for point in points.items())
+  return score_row, steps
 
 
 def _read_episodes(folder: pathlib.Path, workdir: str, report: Report,
                    curves: dict[str, Curve]) -> tuple[float | None, int]:
   """The time of the first episode, and the last step. Adds the cost of an agent step in episodes to the curves."""
-  series, first_time, steps, mean = streams.Series(1), None, 0, None
+  points, first_time, steps, mean = streams.Thinned(), None, 0, None
   for row in _rows(folder, 'episode.jsonl', workdir, report):
     steps = int(row['environment_steps'])
     if first_time is None and streams.is_number(row.get('time')):
       first_time = row['time']
-    costs, length = streams.vector(row.get('cost_return')), row.get('length')
-    if costs is not None and np.isfinite(costs).all() and streams.is_number(length) and length > 0:
-      cost = costs.sum() / length
+    costs, length = row.get('cost_return'), row.get('length')
+    costs = costs if isinstance(costs, list) else [costs]
+    if all(map(streams.is_number, costs)) and streams.is_number(length) and length > 0:
+      cost = sum(costs) / length
       mean = cost if mean is None else mean + _SMOOTHING * (cost - mean)
-      series.append(steps, [mean])
-  points, values = series.arrays()
-  curves['realised_cost'] = Curve(points, values[:, 0])
+      points.append((steps, mean))
+  curves['realised_cost'] = _curve(points.items())
   return first_time, steps
 
 
 def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]) -> None:
-  series = {name: streams.Series(1) for name in LEARNER_METRICS}
-  columns: dict[str, str] = {}  # From a row's key to the metric it is part of.
+  rows = streams.Thinned()
   for row in _rows(folder, 'learner.jsonl', workdir, report):
+    rows.append(row)
+  points: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNER_METRICS}
+  for row in rows.items():
     sums: dict[str, float] = {}
     for key, value in row.items():
-      if key not in columns:
-        columns[key] = key.split('/')[0]
-      name = columns[key]
-      if name in series and streams.is_number(value):
+      name = key.split('/')[0]
+      if name in points and streams.is_number(value):
         sums[name] = sums.get(name, 0.0) + value
     for name, value in sums.items():
-      series[name].append(row['environment_steps'], [value])
-  for name, metric in series.items():
-    if len(metric):
-      steps, values = metric.arrays()
-      curves[name] = Curve(steps, values[:, 0])
+      points[name].append((row['environment_steps'], value))
+  curves.update({name: _curve(found) for name, found in points.items() if found})
+
+
+def _curve(points: Iterable[tuple[float, float]]) -> Curve:
+  table = np.array(list(points), np.float64).reshape(-1, 2)
+  return Curve(table[:, 0], table[:, 1])
 
 
 def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple[Diagnosis, ...]:
@@ -225,7 +236,7 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_ti
            report: Report) -> records.SeedScore | None:
   if row is None:
     return None
-  numbers = [streams.vector(row[name]) for name in ('episode_return', 'cost_return', 'cost_regret')]
+  numbers = [streams.vector(row[name]) for name in _EVALUATED]
   if not all(np.isfinite(number).all() for number in numbers):
     report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
     return None

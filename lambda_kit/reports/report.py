@@ -1,0 +1,123 @@
+"""The whole report: from a folder of runs to scores, tables, figures and the page."""
+
+import datetime
+import json
+import os
+import pathlib
+from typing import Iterator
+
+from matplotlib import figure as mpl_figure
+
+from lambda_kit.metrics import records
+from lambda_kit.reports import collection as collection_lib
+from lambda_kit.reports import comparison_figures
+from lambda_kit.reports import drawing
+from lambda_kit.reports import learner_figures
+from lambda_kit.reports import page
+from lambda_kit.reports import runs as runs_lib
+from lambda_kit.reports import score_tables
+from lambda_kit.reports import statistics_figures
+from lambda_kit.reports import summary as summary_lib
+
+_FORMATS = {'md': score_tables.to_markdown, 'csv': score_tables.to_csv, 'tex': score_tables.to_latex,
+            'html': score_tables.to_html}
+_TASKS_IN_A_FIGURE = 6
+
+
+def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_root: pathlib.Path | None = None,
+                 refresh_seconds: int = 0) -> collection_lib.Collection:
+  """Reads all runs below a folder and writes the report about them.
+
+    out/index.html        the page
+    out/scores.json       scores of single seeds; see `metrics.records` for the schema
+    out/problems.json     what was wrong with the runs
+    out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
+
+  Args:
+    runs_folder: Where workdirs are, at any depth.
+    out: Folder of the report. Files of an earlier report there are replaced, and removed if there are none in their
+      place.
+    gin_root: The folder that holds `gin/`.
+    refresh_seconds: After which the page loads itself again; 0 for never.
+
+  Returns:
+    What was read, with all problems.
+  """
+  out = pathlib.Path(out)
+  collected = collection_lib.collect(*runs_lib.read_runs(runs_folder))
+  summaries = summary_lib.summarize(collected)
+  colors = drawing.algorithm_colors(collected.algorithms)
+  written: list[str] = []
+
+  def write(name: str, text: str) -> None:
+    drawing.write_bytes(out / name, text.encode())
+    written.append(name)
+
+  tables = [table for summary in summaries for normalized in (False, True)
+            if (table := score_tables.make_table(summary, normalized)).lines]
+  for table in tables:
+    for form, to_text in _FORMATS.items():
+      write(f'tables/{table.name}.{form}', to_text(table))
+  figures = []
+  for name, caption, figure in _figures(collected, summaries, colors):
+    figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
+    written += [f'figures/{name}.png', f'figures/{name}.svg']
+  write('scores.json', records.dump_scores(collected.scores()))
+  write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
+  write('index.html', page.render(collected, tables, figures, colors, overview(collected), gin_root, refresh_seconds))
+  _remove_stale(out, written)
+  return collected
+
+
+def overview(collected: collection_lib.Collection) -> str:
+  """A line that says what the report is about."""
+  counts = dict(runs=sum(len(group.runs) for group in collected.groups) + len(collected.refused),
+                tasks=len(collected.tasks), algorithms=len(collected.algorithms))
+  scored = sum(len(group.scored) for group in collected.groups)
+  now = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S UTC')
+  return (f'{counts["runs"]} runs of {counts["algorithms"]} algorithms on {counts["tasks"]} tasks, {scored} of them '
+          f'with a score that counts. {len(collected.problems)} problems. Written {now}.')
+
+
+def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.Summary],
+             colors: drawing.Colors) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
+  """Name, caption and figure of all that there is something to draw for."""
+  made = []
+  for i in range(0, len(collected.tasks), _TASKS_IN_A_FIGURE):
+    tasks = collected.tasks[i:i + _TASKS_IN_A_FIGURE]
+    made.append((f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}', 'Learning curves: medians and 5-95 percentiles over '
+                 'seeds; the limit is red.', comparison_figures.learning_curves(collected, tasks, colors)))
+  for summary in summaries:
+    prefix = summary.name.lower().replace(' ', '_')
+    scores = summary_lib.normalized_scores(collected, summary)
+    ratios = comparison_figures.sample_efficiencies(collected, summary)
+    made += [
+        (f'{prefix}_trade_off', f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
+         comparison_figures.trade_off(summary, colors)),
+        (f'{prefix}_sample_efficiency', f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
+         'within the limit by then. Hatched bars are bounds.', comparison_figures.sample_efficiency(ratios, colors)),
+        (f'{prefix}_aggregates', f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
+         statistics_figures.aggregates(scores, colors)),
+        (f'{prefix}_profiles', f'{summary.name}: performance profiles with 95% intervals.',
+         statistics_figures.profiles(scores, colors))]
+  made += [
+      ('predicted_cost', 'Costs of an agent step as the model imagines them, and as episodes of training had them.',
+       learner_figures.predicted_cost(collected, colors)),
+      ('multipliers', 'Multipliers, and the penalty in the loss of the policy.',
+       learner_figures.multipliers(collected, colors)),
+      ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors))]
+  yield from (item for item in made if item[-1] is not None)
+
+
+def _remove_stale(out: pathlib.Path, written: list[str]) -> None:
+  """Removes what an earlier report wrote here and this one didn't, and notes what this one wrote."""
+  manifest = out / 'manifest.json'
+  try:
+    earlier = json.loads(manifest.read_text('utf-8'))
+  except (OSError, ValueError):
+    earlier = []
+  for name in set(earlier if isinstance(earlier, list) else ()) - set(written):
+    path = out / str(name)
+    if path.resolve().is_relative_to(out.resolve()):
+      path.unlink(missing_ok=True)
+  drawing.write_bytes(manifest, (json.dumps(sorted(written), indent=1) + '\n').encode())
