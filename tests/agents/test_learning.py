@@ -45,6 +45,19 @@ def test_two_updates_from_one_state_agree_to_the_bit(parts):
   jax.tree.map(np.testing.assert_array_equal, first, second)
 
 
+def test_several_updates_in_one_call_are_those_of_as_many_calls():
+  one, many = tiny.Parts(updates_per_call=1), tiny.Parts(updates_per_call=3)
+  first, second = one.learner.step(7), many.learner.step(7)  # Two calls for three updates each, and one more update.
+  assert int(many.learner.save().updates) == 7
+  assert first.keys() == second.keys()
+  for name, value in first.items():
+    assert second[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+  # XLA orders sums differently inside of a loop; Adam's first steps are the sign of a gradient, however small it is.
+  difference = [np.abs(a - b).max() for a, b in zip(jax.tree.leaves(one.learner.save().policy.params),
+                                                    jax.tree.leaves(many.learner.save().policy.params))]
+  assert max(difference) < 1e-4, difference
+
+
 def test_posterior_samples_differ_once_there_are_snapshots(parts):
   parts.learner.step(4)
   samples, = parts.learner.get_variables(['samples'])

@@ -55,6 +55,7 @@ class LambdaAgent(core.AgentBuilder):
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
       run's workdir, or what `save_dataset` wrote.
+    updates_per_call: Updates between two returns to Python, where as many are due.
     max_skips: Non-finite gradients in a row before the run is stopped.
     precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or
       'params=float32,compute=bfloat16,output=float32'.
@@ -91,10 +92,12 @@ class LambdaAgent(core.AgentBuilder):
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
       planner_factory: core.PlannerFactory | None = None,
       offline_data: str | None = None,
+      updates_per_call: int = 10,
       max_skips: int = 50,
       precision: str = 'float32',
   ):
-    for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size)):
+    for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size),
+                        ('updates_per_call', updates_per_call)):
       if value < 1:
         raise ValueError(f'LambdaAgent.{name} must be at least 1, got {value}.')
     self._cost_limit = cost_limit
@@ -116,6 +119,7 @@ class LambdaAgent(core.AgentBuilder):
     self._target_update = target_update
     self._planner_factory = planner_factory
     self._offline_data = offline_data
+    self._updates_per_call = updates_per_call
     self._max_skips = max_skips
     self._precision = precision_lib.get_policy(precision)
     self._networks: networks_lib.LambdaNetworks | None = None
@@ -148,7 +152,7 @@ class LambdaAgent(core.AgentBuilder):
         networks, self._posterior_factory(select=networks.world_model.imagination_params), objective, dataset,
         networks_lib.example_batch(environment), self._policy_optimizer, self._critic_optimizer,
         self._cost_critic_optimizer, self._target_update, self._num_samples, self._num_start_states, num_constraints,
-        jax.random.PRNGKey(seed), self._max_skips)
+        self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips)
 
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:

@@ -1,5 +1,6 @@
 """LAMBDA's learner: one jitted update of model, posterior, policy, critics and multipliers (algorithm 2, lines 4-10)."""
 
+import itertools
 from typing import Any, Callable, NamedTuple, Sequence
 
 import jax
@@ -49,6 +50,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     num_samples: N.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
     num_constraints: C.
+    updates_per_call: Updates that one call of the compiled program takes. Small networks learn faster with more of
+      them: each call costs as much as some updates.
     key: Everything random follows from it.
     max_skips: Non-finite gradients in a row before training is stopped.
   """
@@ -57,10 +60,12 @@ class LambdaLearner(core.Learner[LearnerState]):
                dataset: Any, example: types.Trajectory, policy_optimizer: optax.GradientTransformation,
                critic_optimizer: optax.GradientTransformation, cost_critic_optimizer: optax.GradientTransformation,
                target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
-               num_start_states: int | None, num_constraints: int, key: core.Key, max_skips: int):
+               num_start_states: int | None, num_constraints: int, updates_per_call: int, key: core.Key,
+               max_skips: int):
     self._networks = networks
     self._posterior = posterior
     self._dataset = dataset
+    self._updates_per_call = updates_per_call
     self._max_skips = max_skips
 
     def init(key: core.Key) -> LearnerState:
@@ -129,7 +134,13 @@ class LambdaLearner(core.Learner[LearnerState]):
           solver=solver, updates=updates, key=key)
       return new_state, metrics
 
+    def update_many(state: LearnerState, batches: Sequence[types.Trajectory]
+                    ) -> tuple[LearnerState, dict[str, types.Array]]:
+      state, metrics = jax.lax.scan(update, state, jax.tree.map(lambda *x: jnp.stack(x), *batches))
+      return state, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
+
     self._update = jax.jit(update, donate_argnums=0)
+    self._update_many = jax.jit(update_many, donate_argnums=0)
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
         'belief': jax.jit(lambda state: jax.tree.map(jnp.copy, dict(
@@ -142,13 +153,21 @@ class LambdaLearner(core.Learner[LearnerState]):
 
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` updates; returns the means of their metrics."""
-    rows = []
-    for batch in self._dataset.batches(num_updates):
-      self._state, metrics = self._update(self._state, batch)
-      rows.append(metrics)  # Still on the device: nothing waits until all updates are under way.
+    rows, weights = [], []  # Still on the device: nothing waits until all updates are under way.
+    batches = self._dataset.batches(num_updates)
+    while group := tuple(itertools.islice(batches, self._updates_per_call)):
+      if len(group) == self._updates_per_call > 1:
+        self._state, metrics = self._update_many(self._state, group)
+        rows.append(metrics)
+        weights.append(len(group))
+      else:
+        for batch in group:
+          self._state, metrics = self._update(self._state, batch)
+          rows.append(metrics)
+          weights.append(1)
     rows = jax.device_get(rows)
     self._check_skips()
-    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return {name: float(np.average([row[name] for row in rows], weights=weights)) for name in rows[0]}
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
