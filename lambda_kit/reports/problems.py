@@ -32,7 +32,7 @@ def summarize(problems: Sequence[Problem], most: int = 20) -> str:
   if not problems:
     return 'No problems found.'
   counts = collections.Counter(problem.kind for problem in problems)
-  lines = [f'{len(problems)} problems: ' + ', '.join(f'{count} x {kind}' for kind, count in counts.items())]
+  lines = ['Problems: ' + ', '.join(f'{count} x {kind}' for kind, count in counts.items())]
   share = max(1, most // len(counts))
   for kind in counts:
     of_kind = [problem for problem in problems if problem.kind == kind]

@@ -76,7 +76,7 @@ def overview(collected: collection_lib.Collection) -> str:
   scored = sum(len(group.scored) for group in collected.groups)
   now = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S UTC')
   return (f'{counts["runs"]} runs of {counts["algorithms"]} algorithms on {counts["tasks"]} tasks, {scored} of them '
-          f'with a score that counts. {len(collected.problems)} problems. Written {now}.')
+          f'with a score that counts. Problems: {len(collected.problems)}. Written {now}.')
 
 
 def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.Summary],

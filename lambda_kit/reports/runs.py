@@ -208,12 +208,13 @@ def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: di
   for row in _rows(folder, 'learner.jsonl', workdir, report):
     rows.append(row)
   points: dict[str, list[tuple[float, float]]] = {name: [] for name in LEARNER_METRICS}
+  keys = set().union(*rows.items())
+  columns = {key: key.split('/')[0] for key in sorted(keys) if key.split('/')[0] in points}  # 'multiplier/0' as well.
   for row in rows.items():
     sums: dict[str, float] = {}
-    for key, value in row.items():
-      name = key.split('/')[0]
-      if name in points and streams.is_number(value):
-        sums[name] = sums.get(name, 0.0) + value
+    for key, name in columns.items():
+      if streams.is_number(row.get(key)):
+        sums[name] = sums.get(name, 0.0) + row[key]
     for name, value in sums.items():
       points[name].append((row['environment_steps'], value))
   curves.update({name: _curve(found) for name, found in points.items() if found})

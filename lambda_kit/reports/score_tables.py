@@ -55,7 +55,7 @@ def make_table(summary: summary_lib.Summary, normalized: bool) -> Table:
   kind = 'normalized' if normalized else 'unnormalized'
   unit = ('Return, cost return above the limit, and cost regret, in units of those of unconstrained PPO after as many '
           'steps.' if normalized else 'Return, cost return and cost regret.')
-  caption = f'{summary.name}, {kind}. {unit} Medians over seeds; bold is best.'
+  caption = f'{summary.name}, {kind}. {unit} Medians over seeds, or as published; bold is best.'
   name = f'{summary.name.lower().replace(" ", "_")}_{kind}'
   return Table(name, caption, normalized, summary.algorithms, tuple(lines))
 
