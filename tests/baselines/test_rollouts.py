@@ -63,7 +63,8 @@ def test_an_epoch_against_hand_numbers():
   assert (loop.state.episodes, loop.state.environment_steps, loop.state.updates) == (2, 12, 1)
   assert loop.state.total_cost.tolist() == [12, 320]
   rows = [row for kind, row in recorder.rows if kind == 'episode']
-  assert [(row['episode'], row['environment_steps'], row['episode_return']) for row in rows] == [(1, 10, 15), (2, 10, 15)]
+  assert [(row['episode'], row['environment_steps'], row['episode_return']) for row in rows] == [
+      (1, 10, 15), (2, 10, 15)]
 
 
 def test_epochs_begin_with_new_episodes_of_the_same_number_in_all_environments():

@@ -69,7 +69,7 @@ def test_every_baseline_fits_every_experiment(task, method):
     ('ppo', 'COST_LIMIT = -1.0', 'limits must be finite and not negative'),
     ('cpo', 'GridCmdp.num_constraints = 2', 'Cpo solves for one constraint'),
     ('ppo', 'RolloutLoop.num_environments = 1_000', 'more than the'),
-    ('ppo', 'run_experiment.agent = @RandomAgent()', 'RolloutLoop needs an on-policy agent'),
+    ('ppo', 'run_experiment.schedule = @PeriodicUpdates()', 'RolloutLoop takes one update for each epoch'),
     ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 10 agent steps'),
 ])
 def test_bad_input_is_one_clear_message(method, binding, message, tmp_path):
