@@ -10,8 +10,8 @@ from lambda_kit.reports import gin_text
 
 # What of the simulator an agent sees, which is the agent's business: the paper compares images with lidars.
 _VIEW = ('task', 'observations', 'image_size', 'original_camera', 'multisampling', 'reflections')
-_AGENTS = {'lambda': 'LAMBDA', 'random': 'Random', 'ppo': 'PPO', 'cpo': 'CPO', 'ppolagrangian': 'PPO-Lagrangian',
-           'trpolagrangian': 'TRPO-Lagrangian', 'trpo': 'TRPO'}
+_AGENTS = {'lambda': 'LAMBDA', 'random': 'Random', 'ppo': 'PPO', 'cpo': 'CPO', 'trpo': 'TRPO',
+           'ppolagrangian': 'PPO-Lagrangian', 'trpolagrangian': 'TRPO-Lagrangian'}
 # Parts of LAMBDA after which its variants are called, and those of the paper.
 _PARTS = {'posterior_factory': 'Swag', 'solver': 'AugmentedLagrangian', 'world_model_factory': 'RecurrentWorldModel'}
 _NAMES = {'Unconstrained': 'unsafe', 'PidLagrangian': 'PID', 'PrimalDual': 'primal-dual', 'Ensemble': 'ensemble',
@@ -60,6 +60,8 @@ def identify(bindings: gin_text.Bindings) -> Identity:
 def algorithm_name(bindings: gin_text.Bindings) -> str:
   """Names an agent as the paper does, and variants of LAMBDA by the parts that were swapped."""
   agent = _class_name(gin_text.get(bindings, 'run_experiment.agent', ''))
+  if agent == 'OnPolicyAgent':
+    return _baseline_name(bindings)
   agent = agent.removesuffix('Agent') or agent
   name = _AGENTS.get(agent.lower(), agent or 'unknown')
   if name != 'LAMBDA':
@@ -74,6 +76,15 @@ def algorithm_name(bindings: gin_text.Bindings) -> str:
     variations.append('/'.join(bounds))
   name = 'CEM-MPC' if part('planner_factory', 'None') != 'None' else name
   return f'{name} ({", ".join(variations)})' if variations else name
+
+
+def _baseline_name(bindings: gin_text.Bindings) -> str:
+  """Names a model-free baseline by its optimiser, and by what it does about constraints."""
+  optimizer = _class_name(gin_text.get(bindings, 'OnPolicyAgent.policy_optimizer', 'Ppo'))
+  name = _AGENTS.get(optimizer.lower(), optimizer)
+  solver = _class_name(gin_text.get(bindings, f'{optimizer}.solver', 'Unconstrained'))
+  suffix = {'Unconstrained': '', 'SoftplusLagrangian': '-Lagrangian'}.get(solver)
+  return f'{name} ({_NAMES.get(solver, solver)})' if suffix is None else name + suffix
 
 
 def _task(bindings: gin_text.Bindings) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -22,6 +22,7 @@ from lambda_kit.reports import score_tables
 _POINTS = 100  # Of a curve: more than a phone has pixels for.
 _DIGITS = 5
 _MIME = {'.mp4': 'video/mp4', '.gif': 'image/gif'}
+_BASELINES = {'PPO': 'ppo', 'PPO-Lagrangian': 'ppo_lagrangian', 'TRPO-Lagrangian': 'trpo_lagrangian', 'CPO': 'cpo'}
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 
 
@@ -133,33 +134,36 @@ def _run(run: runs_lib.Run, label: str, refused: bool) -> dict[str, Any]:
 def _configs(runs: Sequence[runs_lib.Run], gin_root: pathlib.Path | None) -> dict[str, dict[str, Any]]:
   """Configurations by hash: their text, and how they differ from the paper's for the task."""
   configs: dict[str, dict[str, Any]] = {}
-  papers: dict[str, gin_text.Bindings | None] = {}
   for run in runs:
-    if run.identity.config_hash in configs:
-      continue
-    path = _paper_file(run.identity.task)
-    if path not in papers:
-      papers[path] = _read_paper(path, gin_root)
-    diff = None if papers[path] is None else gin_text.differing_lines(papers[path], run.bindings)
-    configs[run.identity.config_hash] = dict(
-        text='\n'.join(gin_text.material_lines(run.bindings)), against=path, diff=diff)
+    if run.identity.config_hash not in configs:
+      files = _paper_files(run.identity.task, run.identity.algorithm)
+      configs[run.identity.config_hash] = dict(
+          text='\n'.join(gin_text.material_lines(run.bindings)), against=' and '.join(files),
+          diff=_difference(files, gin_root, run.bindings))
   return configs
 
 
-def _paper_file(task: str) -> str:
-  """The paper's experiment on a task; of other tasks, the paper's agent."""
+def _paper_files(task: str, algorithm: str) -> list[str]:
+  """The paper's experiment on a task, with a baseline's layer; for other tasks, the paper's agent."""
   if task == protocols.OBSERVABLE_PUSH:
-    return 'gin/sg6_observable_pointpush1.gin'
-  return f'gin/sg6_{task.lower()}.gin' if task in protocols.SG6_TASKS else 'gin/base/lambda.gin'
+    files = ['gin/sg6_observable_pointpush1.gin']
+  else:
+    files = [f'gin/sg6_{task.lower()}.gin' if task in protocols.SG6_TASKS else 'gin/base/lambda.gin']
+  return files + ([f'gin/baselines/{_BASELINES[algorithm]}.gin'] if algorithm in _BASELINES else [])
 
 
-def _read_paper(path: str, gin_root: pathlib.Path | None) -> gin_text.Bindings | None:
+def _difference(files: Sequence[str], gin_root: pathlib.Path | None, bindings: gin_text.Bindings) -> list[str] | None:
+  """How bindings differ from those of files. Parts that a run doesn't have are left out: what replaced them is told."""
   if gin_root is None:
     return None
   try:
-    return gin_text.read_layers([path], gin_root)
+    paper = gin_text.read_layers(files, gin_root)
   except gin_text.GinTextError:  # The package may be installed without the repository's files.
     return None
+  part = lambda key: key.rpartition('.')[0]
+  parts = {part(key) for key in bindings}
+  return gin_text.differing_lines({key: value for key, value in paper.items() if part(key) in parts or not part(key)},
+                                  bindings)
 
 
 def _videos(collected: collection_lib.Collection, budget: int) -> dict[str, str]:

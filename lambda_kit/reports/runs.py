@@ -177,8 +177,9 @@ def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identi
       continue
     steps = int(row['environment_steps'])
     points.append((steps, *(value.sum() for value in values)))
-    # One that is much later says nothing about the protocol's step.
-    if score_row is None and wanted <= steps < wanted + identity.evaluate_every:
+    # One that is much later says nothing about the protocol's step, unless the run ends with it: epochs may be long.
+    is_near = steps < wanted + identity.evaluate_every or identity.environment_steps == wanted
+    if score_row is None and wanted <= steps and is_near:
       score_row = row
   for i, name in enumerate(_EVALUATED, start=1):
     curves[name] = _curve((point[0], point[i]) for point in points.items())

@@ -141,7 +141,8 @@ def test_the_page_in_a_browser(written, flags):
   assert seen['limits'] == 1 and seen['seeds'] == 0 and seen['singleSeeds'] == 9 and seen['published'] == 12
   assert seen['medianMoves'] and seen['medianReturns']
   assert 'return at 1M steps' in seen['tooltip'] and 'LAMBDA: 11.5' in seen['tooltip']  # Seeds 1 and 2: 11 and 12.
-  assert '+ run_experiment.agent = @Ppo()' in seen['diff'] and '- run_experiment.agent = @LambdaAgent()' in seen['diff']
+  # Against the paper's file with PPO's layer, whose agent has another name.
+  assert '+ run_experiment.agent = @Ppo()' in seen['diff'] and '- run_experiment.agent = @OnPolicyAgent' in seen['diff']
   assert 'unfinished run' in seen['problems'] and 'corrupt line' in seen['problems']
   assert '<b class=injected>KL</b>' in seen['problems'] and seen['injected'] == 0  # Text, not markup.
   assert seen['bold'] and seen['images'] and seen['videos'] == 1 and not seen['wide']

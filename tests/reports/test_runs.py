@@ -1,6 +1,7 @@
 """Tests of how workdirs become records, and of what becomes of bad ones."""
 
 import json
+import pathlib
 import tracemalloc
 
 import numpy as np
@@ -15,6 +16,9 @@ from lambda_kit.reports import problems as problems_lib
 from lambda_kit.reports import runs
 from lambda_kit.reports import streams
 from tests.reports import synthetic
+
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _collect(folder):
@@ -46,6 +50,14 @@ class TestReading:
     (run,), _ = runs.read_runs(tmp_path)
     assert run.score.environment_steps == 1_000_000 and run.score.episode_return == 5.0
     assert run.identity.protocol == protocols.paper_protocol('PointGoal1')
+
+  def test_the_end_of_a_run_counts_however_late_its_epoch_ends(self, tmp_path):
+    folder = synthetic.write_run(tmp_path / 'run', evaluations=40)
+    lines = (folder / 'evaluation.jsonl').read_text().splitlines()
+    late = json.dumps({**json.loads(lines[-1]), 'environment_steps': 1_050_000})  # Evaluations are 25,000 apart.
+    (folder / 'evaluation.jsonl').write_text('\n'.join([*lines[:-1], late]))
+    (run,), problems = runs.read_runs(tmp_path)
+    assert run.score.environment_steps == 1_050_000 and not problems
 
   def test_folders_inside_a_workdir_are_no_runs(self, tmp_path):
     synthetic.write_run(tmp_path / 'run')
@@ -81,6 +93,16 @@ class TestIdentity:
       ('run_experiment.agent = @SomethingNew()', 'SomethingNew')])
   def test_algorithms(self, lines, name):
     assert identity.algorithm_name(gin_text.read_bindings(lines)) == name
+
+  @pytest.mark.parametrize('layer, name', [
+      (None, 'LAMBDA'), ('variants/unsafe', 'LAMBDA (unsafe)'), ('variants/greedy', 'LAMBDA (greedy)'),
+      ('variants/cem_mpc', 'CEM-MPC'), ('variants/ensemble', 'LAMBDA (ensemble)'), ('variants/pid', 'LAMBDA (PID)'),
+      ('variants/random', 'Random'), ('baselines/ppo', 'PPO'), ('baselines/ppo_lagrangian', 'PPO-Lagrangian'),
+      ('baselines/trpo_lagrangian', 'TRPO-Lagrangian'), ('baselines/cpo', 'CPO')])
+  def test_the_projects_own_files(self, layer, name):
+    layers = ['gin/sg6_doggogoal1.gin', *([f'gin/{layer}.gin'] if layer else [])]
+    found = identity.identify(gin_text.read_layers(layers, _ROOT))
+    assert found.algorithm == name and found.protocol == protocols.paper_protocol('DoggoGoal1')
 
   def test_tasks(self):
     base = 'make_environment.simulator = @SafetyGymnasium\nrun_experiment.environment_steps = 2_000_000\n'
