@@ -71,12 +71,11 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
 
 def overview(collected: collection_lib.Collection) -> str:
   """A line that says what the report is about."""
-  counts = dict(runs=sum(len(group.runs) for group in collected.groups) + len(collected.refused),
-                tasks=len(collected.tasks), algorithms=len(collected.algorithms))
+  runs = sum(len(group.runs) for group in collected.groups) + len(collected.refused)
   scored = sum(len(group.scored) for group in collected.groups)
   now = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S UTC')
-  return (f'{counts["runs"]} runs of {counts["algorithms"]} algorithms on {counts["tasks"]} tasks, {scored} of them '
-          f'with a score that counts. Problems: {len(collected.problems)}. Written {now}.')
+  return (f'Runs: {runs}, of which {scored} have a score that counts. Tasks: {len(collected.tasks)}. Algorithms: '
+          f'{len(collected.algorithms)}. Problems: {len(collected.problems)}. Written {now}.')
 
 
 def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.Summary],
