@@ -211,7 +211,8 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
     ...
 
   @abc.abstractmethod
-  def update(self, state: PosteriorState, loss: ModelLoss, key: Key) -> tuple[PosteriorState, Any, dict[str, types.Array]]:
+  def update(self, state: PosteriorState, loss: ModelLoss, key: Key
+             ) -> tuple[PosteriorState, Any, dict[str, types.Array]]:
     """Takes one gradient step. Returns the new state, what `loss` returned beside the loss, and metrics."""
 
   @abc.abstractmethod

@@ -1,10 +1,10 @@
 """Runs variants of an experiment with several seeds, and compares them with the exact optimum of the built-in CMDP.
 
-  python launchers/study.py                                     # The learning proof: LAMBDA, unsafe and greedy, 3 seeds.
+  python launchers/study.py                      # The learning proof: LAMBDA, unsafe and greedy, three seeds each.
   python launchers/study.py --variants=lambda,ensemble --seeds=0,1,2,3,4 --jobs=2 --folder=results/cmdp
 
-With --check it ends with code 1 unless LAMBDA went at least 85% of the way from random actions to the optimum within the
-limit, with every seed, and unsafe exceeds the limit. A study that was stopped goes on by the same command.
+With --check it ends with code 1 unless LAMBDA went at least 85% of the way from random actions to the optimum within
+the limit, with every seed, and unsafe exceeds the limit. A study that was stopped goes on by the same command.
 """
 
 import json
@@ -44,8 +44,7 @@ def main(argv: list[str]) -> None:
     outcomes = study.run_study(
         _ROOT / 'launchers' / 'run.py', _GIN_FILE.value, _VARIANTS.value, [int(seed) for seed in _SEEDS.value], folder,
         _GIN_BINDINGS.value, _JOBS.value,
-        on_outcome=lambda outcome: print(f'{outcome.variant}, seed {outcome.seed}: return {outcome.episode_return:.2f}, '
-                                         f'cost return {outcome.cost_return:.1f}', flush=True))
+        on_outcome=_tell)
   except (configuration.ConfigurationError, study.StudyError, OSError) as error:
     sys.exit(f'error: {error}')
   (folder / 'study.json').write_text(json.dumps([outcome.to_json() for outcome in outcomes], indent=1) + '\n')
@@ -53,6 +52,11 @@ def main(argv: list[str]) -> None:
   print(f'\n{studies.study_table(outcomes, reference)}\nEverything is in {folder}')
   if _CHECK.value and not all(_is_proof(outcome, reference) for outcome in outcomes):
     sys.exit('The learning proof failed.')
+
+
+def _tell(outcome: study.Outcome) -> None:
+  print(f'{outcome.variant}, seed {outcome.seed}: return {outcome.episode_return:.2f}, cost return '
+        f'{outcome.cost_return:.1f}', flush=True)
 
 
 def _is_proof(outcome: study.Outcome, reference: study.Reference) -> bool:

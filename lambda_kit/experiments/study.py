@@ -15,6 +15,7 @@ import numpy as np
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.experiments import loggers
 
+_EVALUATION = ('environment_steps', 'episode_return', 'cost_return', 'cost_regret')
 BASE = 'lambda'  # What the experiment is called without a variant.
 
 
@@ -56,8 +57,8 @@ def grid_reference(environment: grid_cmdp.GridCmdp, cost_limit: float) -> Refere
                    grid_cmdp.constrained_optimum(environment, [cost_limit]).value, cost_limit)
 
 
-def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int], folder: pathlib.Path,
-              bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3,
+def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int],
+              folder: pathlib.Path, bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3,
               on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
   """Runs every variant with every seed.
 
@@ -86,7 +87,8 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
       code = subprocess.run(command, cwd=launcher.parents[1], stdout=output, stderr=output, check=False).returncode
     if code != 0:
       tail = pathlib.Path(f'{workdir}.out').read_text('utf-8', errors='replace').strip().splitlines()[-3:]
-      raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {workdir}.out:\n' + '\n'.join(tail))
+      raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {workdir}.out:\n' +
+                       '\n'.join(tail))
     outcome = read_outcome(workdir, variant, seed, last_evaluations)
     on_outcome(outcome)
     return outcome
@@ -112,5 +114,4 @@ def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluation
       episode_return=float(np.mean([row['episode_return'] for row in last])),
       cost_return=float(np.mean([np.sum(row['cost_return']) for row in last])),
       cost_regret=float(np.sum(evaluations[-1]['cost_regret'])),
-      evaluations=tuple({name: row[name] for name in ('environment_steps', 'episode_return', 'cost_return', 'cost_regret')}
-                        for row in evaluations))
+      evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations))

@@ -68,8 +68,8 @@ class Header:
     for name, spec in environment.observation_spec().items():
       dtype = np.float32 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
       observations[name] = Field(tuple(spec.shape), np.dtype(dtype).name)
-    return cls(environment.task_name, observations, tuple(environment.action_spec().shape), tuple(environment.constraint_names),
-               action_repeat)
+    return cls(environment.task_name, observations, tuple(environment.action_spec().shape),
+               tuple(environment.constraint_names), action_repeat)
 
   @property
   def fields(self) -> dict[str, Field]:

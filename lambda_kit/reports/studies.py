@@ -47,7 +47,8 @@ def study_figure(outcomes: Sequence[study.Outcome], reference: study.Reference, 
       axes.plot(steps, [np.sum(row[name]) for row in outcome.evaluations], **style)
   returns.axhline(reference.optimal_return, color='black', linestyle=':', label='optimum within the limit')
   costs.axhline(reference.cost_limit, color='red', label='limit')
-  for axes, title in ((returns, 'evaluation return'), (costs, 'evaluation cost return'), (regrets, 'cost regret of training')):
+  for axes, title in ((returns, 'evaluation return'), (costs, 'evaluation cost return'),
+                      (regrets, 'cost regret of training')):
     axes.set(title=title, xlabel='environment steps')
   returns.legend(fontsize=8)
   costs.legend(fontsize=8)

@@ -92,7 +92,8 @@ def test_several_constraints_have_critics_and_multipliers_of_their_own():
 
 
 def test_a_planner_takes_the_place_of_the_policy():
-  parts = tiny.Parts(planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
+  parts = tiny.Parts(planner_factory=functools.partial(
+      mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
   parts.learner.step(1)
   parts.actor.update()
   actions = parts.play()

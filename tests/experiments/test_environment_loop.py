@@ -90,7 +90,8 @@ def test_the_order_of_calls():
   loop = _loop(recorder, on_step=steps.append, on_first_update=lambda: first_updates.append(len(recorder.calls)))
   loop.run_episode()
   # Five simulator steps in three agent steps, 2 + 2 + 1. The first updates are due at step 4, ten more at step 6.
-  assert recorder.calls == ['episode 0', 'first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update', 'select', 'observe']
+  assert recorder.calls == ['episode 0', 'first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update',
+                            'select', 'observe']
   assert steps == [2, 4, 5] and first_updates == [8]
   loop.run_episode()
   # Step 7: one period of 2 has passed since step 4; steps 9 and 10: two and three have.

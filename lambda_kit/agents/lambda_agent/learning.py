@@ -1,4 +1,4 @@
-"""LAMBDA's learner: one jitted update of model, posterior, policy, critics and multipliers (algorithm 2, lines 4-10)."""
+"""LAMBDA's learner: a jitted update of model, posterior, policy, critics and multipliers (algorithm 2, lines 4-10)."""
 
 import itertools
 from typing import Any, Callable, NamedTuple, Sequence
