@@ -3,8 +3,9 @@
   python launchers/study.py                      # The learning proof: LAMBDA, unsafe and greedy, three seeds each.
   python launchers/study.py --variants=lambda,ensemble --seeds=0,1,2,3,4 --jobs=2 --folder=results/cmdp
 
-With --check it ends with code 1 unless LAMBDA went at least 85% of the way from random actions to the optimum within
-the limit, with every seed, and unsafe exceeds the limit. A study that was stopped goes on by the same command.
+What a run delivers is its best safe checkpoint, measured on 100 fresh episodes. With --check it ends with code 1 unless
+that of LAMBDA went at least 85% of the way from random actions to the optimum within the limit, with every seed, and
+that of unsafe exceeds the limit. A study that was stopped goes on by the same command.
 """
 
 import json
@@ -55,14 +56,14 @@ def main(argv: list[str]) -> None:
 
 
 def _tell(outcome: study.Outcome) -> None:
-  print(f'{outcome.variant}, seed {outcome.seed}: return {outcome.episode_return:.2f}, cost return '
-        f'{outcome.cost_return:.1f}', flush=True)
+  print(f'{outcome.variant}, seed {outcome.seed}: return {outcome.delivered_return:.2f}, cost return '
+        f'{outcome.delivered_cost:.1f}', flush=True)
 
 
 def _is_proof(outcome: study.Outcome, reference: study.Reference) -> bool:
   if outcome.variant == study.BASE:
-    return reference.share(outcome.episode_return) >= _SHARE and outcome.cost_return <= reference.cost_limit
-  return outcome.variant != 'unsafe' or outcome.cost_return > reference.cost_limit
+    return reference.share(outcome.delivered_return) >= _SHARE and outcome.delivered_cost <= reference.cost_limit
+  return outcome.variant != 'unsafe' or outcome.delivered_cost > reference.cost_limit
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """A study: variants of one experiment, several seeds each, side by side with what is known about the task.
 
-Each run is a process of `launchers/run.py` in a workdir of its own, so a study that was stopped goes on where it was.
+Each run is a process of `launchers/run.py` in a workdir of its own, so a study that was stopped goes on where it was. What
+a run delivers is its best safe checkpoint, which `launchers/evaluate.py` measures on fresh episodes.
 """
 
 import concurrent.futures
@@ -45,6 +46,9 @@ class Outcome:
   episode_return: float  # Mean over the last evaluations.
   cost_return: float  # Likewise.
   cost_regret: float  # The paper's rho_c: training costs for each environment step.
+  delivered_step: int  # Of the best safe checkpoint, or of the newest if none is safe.
+  delivered_return: float  # Its mean over episodes that had no part in choosing it.
+  delivered_cost: float  # Likewise.
   evaluations: tuple[dict[str, Any], ...]  # Steps, returns and cost returns of all evaluations.
 
   def to_json(self) -> dict[str, Any]:
@@ -59,11 +63,12 @@ def grid_reference(environment: grid_cmdp.GridCmdp, cost_limit: float) -> Refere
 
 def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int],
               folder: pathlib.Path, bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3,
+              fresh_episodes: int = 100,
               on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
   """Runs every variant with every seed.
 
   Args:
-    launcher: Path of `launchers/run.py`.
+    launcher: Path of `launchers/run.py`; `evaluate.py` lies beside it.
     gin_file: The experiment.
     variants: Names of files in `gin/variants`; `BASE` is the experiment as it is.
     seeds: Of the runs.
@@ -71,6 +76,7 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
     bindings: Further bindings of all runs.
     jobs: Runs at a time.
     last_evaluations: How many evaluations at the end count.
+    fresh_episodes: Episodes on which the best safe checkpoint is measured.
     on_outcome: Called when a run has ended.
 
   Returns:
@@ -81,15 +87,19 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
     workdir = folder / f'{variant}-seed{seed}'
     workdir.parent.mkdir(parents=True, exist_ok=True)
     layers = [gin_file, *([] if variant == BASE else [f'gin/variants/{variant}.gin'])]
-    command = [sys.executable, str(launcher), *(f'--gin_file={layer}' for layer in layers),
-               *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}']
-    with open(f'{workdir}.out', 'ab') as output:
-      code = subprocess.run(command, cwd=launcher.parents[1], stdout=output, stderr=output, check=False).returncode
+    output = pathlib.Path(f'{workdir}.out')
+    code = _call(launcher, output, *(f'--gin_file={layer}' for layer in layers),
+                 *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}')
     if code != 0:
-      tail = pathlib.Path(f'{workdir}.out').read_text('utf-8', errors='replace').strip().splitlines()[-3:]
-      raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {workdir}.out:\n' +
-                       '\n'.join(tail))
-    outcome = read_outcome(workdir, variant, seed, last_evaluations)
+      raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {output}:\n{_tail(output)}')
+    evaluate = launcher.with_name('evaluate.py')
+    for which in ('best', 'newest'):  # There may be no safe one.
+      code = _call(evaluate, output, f'--workdir={workdir}', f'--which={which}', f'--episodes={fresh_episodes}')
+      if code == 0:
+        break
+    else:
+      raise StudyError(f'{variant} with seed {seed} could not be evaluated. The end of {output}:\n{_tail(output)}')
+    outcome = read_outcome(workdir, variant, seed, last_evaluations, fresh_episodes)
     on_outcome(outcome)
     return outcome
 
@@ -103,10 +113,12 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
       raise
 
 
-def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3) -> Outcome:
-  """Reads what a finished run has logged."""
+def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3,
+                 fresh_episodes: int = 100) -> Outcome:
+  """Reads what a finished run, and the evaluation of what it delivers, have logged."""
   evaluations = loggers.read_jsonl(workdir / 'evaluation.jsonl')
   episodes = loggers.read_jsonl(workdir / 'episode.jsonl')
+  delivered = loggers.read_jsonl(workdir / 'evaluation' / 'evaluation.jsonl')[-1]
   last = evaluations[-last_evaluations:]
   return Outcome(
       variant, seed, evaluations[-1]['environment_steps'],
@@ -114,4 +126,18 @@ def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluation
       episode_return=float(np.mean([row['episode_return'] for row in last])),
       cost_return=float(np.mean([np.sum(row['cost_return']) for row in last])),
       cost_regret=float(np.sum(evaluations[-1]['cost_regret'])),
+      delivered_step=delivered['environment_steps'],
+      delivered_return=float(np.mean(delivered['episode_returns'][-fresh_episodes:])),
+      delivered_cost=float(np.mean(np.sum(delivered['cost_returns'][-fresh_episodes:], axis=-1))),
       evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations))
+
+
+def _call(launcher: pathlib.Path, output: pathlib.Path, *arguments: str) -> int:
+  """Runs a launcher with its output appended to a file. Returns its exit code."""
+  with open(output, 'ab') as file:
+    return subprocess.run([sys.executable, str(launcher), *arguments], cwd=launcher.parents[1], stdout=file, stderr=file,
+                          check=False).returncode
+
+
+def _tail(output: pathlib.Path) -> str:
+  return '\n'.join(output.read_text('utf-8', errors='replace').strip().splitlines()[-3:])

@@ -15,16 +15,17 @@ from lambda_kit.reports import tables
 
 
 def study_table(outcomes: Sequence[study.Outcome], reference: study.Reference) -> str:
-  """A line for each run, in plain text."""
+  """A line for each run, in plain text: what it delivers, what its last evaluations found, what training cost."""
   table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
   for title in ('variant', 'seed', 'return', 'of the way', f'cost return\nlimit {reference.cost_limit:g}', '',
-                'cost regret', 'environment\nsteps', 'minutes'):
+                'at step', 'last\nreturn', 'last\ncost', 'cost regret', 'environment\nsteps', 'minutes'):
     table.add_column(title, justify='left' if title in ('variant', '') else 'right')
   for outcome in outcomes:
-    safe = tables.within(outcome.cost_return, reference.cost_limit)
-    table.add_row(outcome.variant, str(outcome.seed), f'{outcome.episode_return:.2f}',
-                  f'{reference.share(outcome.episode_return):.0%}', f'{outcome.cost_return:.1f}',
-                  'ok' if safe else 'over', f'{outcome.cost_regret:.4f}', f'{outcome.environment_steps:,}',
+    safe = tables.within(outcome.delivered_cost, reference.cost_limit)
+    table.add_row(outcome.variant, str(outcome.seed), f'{outcome.delivered_return:.2f}',
+                  f'{reference.share(outcome.delivered_return):.0%}', f'{outcome.delivered_cost:.1f}',
+                  'ok' if safe else 'over', f'{outcome.delivered_step:,}', f'{outcome.episode_return:.2f}',
+                  f'{outcome.cost_return:.1f}', f'{outcome.cost_regret:.4f}', f'{outcome.environment_steps:,}',
                   f'{outcome.minutes:.1f}')
   output = io.StringIO()
   rich_console.Console(file=output, width=200).print(table)

@@ -1,7 +1,6 @@
 """Studies, with runs that are logs and nothing else."""
 
 import json
-import stat
 
 import pytest
 
@@ -24,31 +23,47 @@ for kind in ('episode', 'evaluation'):
   (workdir / f'{kind}.jsonl').write_text(''.join(json.dumps(row) + chr(10) for row in rows))
 '''
 
+# Stands in for launchers/evaluate.py: one episode that counted for the choice, then the fresh ones. Only seed 5 is safe.
+_FAKE_EVALUATE = '''
+import json, pathlib, sys
+arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:])
+workdir, fresh = pathlib.Path(arguments['workdir']), int(arguments['episodes'])
+if arguments['which'] == 'best' and 'seed5' not in workdir.name:
+  sys.exit('none is safe')
+(workdir / 'evaluation').mkdir()
+row = dict(environment_steps=300 if arguments['which'] == 'best' else 400, episode_returns=[99.0] + [8.5] * fresh,
+           cost_returns=[[99.0]] + [[1.5]] * fresh)
+(workdir / 'evaluation' / 'evaluation.jsonl').write_text(json.dumps(row) + chr(10))
+'''
+
 
 @pytest.fixture
 def launcher(tmp_path):
   path = tmp_path / 'launchers' / 'run.py'
   path.parent.mkdir()
   path.write_text(_FAKE)
-  path.chmod(path.stat().st_mode | stat.S_IXUSR)
+  path.with_name('evaluate.py').write_text(_FAKE_EVALUATE)
   return path
 
 
 def test_every_variant_runs_with_every_seed(launcher, tmp_path):
   seen = []
   outcomes = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [0, 5], tmp_path / 'study', jobs=2,
-                             last_evaluations=2, on_outcome=seen.append)
+                             last_evaluations=2, fresh_episodes=3, on_outcome=seen.append)
   assert [(outcome.variant, outcome.seed) for outcome in outcomes] == [
       ('lambda', 0), ('lambda', 5), ('unsafe', 0), ('unsafe', 5)]
   assert len(seen) == 4
   last = outcomes[-1]
   assert (last.episode_return, last.cost_return) == (5 + 3.5, 3.5)  # Of the last two evaluations.
   assert (last.environment_steps, last.minutes, last.cost_regret) == (400, 3.0, 0.1)
+  # The best safe checkpoint where there is one, else the newest, on episodes that had no part in the choice.
+  assert [outcome.delivered_step for outcome in outcomes] == [400, 300, 400, 300]
+  assert (last.delivered_return, last.delivered_cost) == (8.5, 1.5)
   assert json.loads(json.dumps(last.to_json()))['evaluations'][0]['episode_return'] == 6
-  reference = study.Reference(random_return=0.5, optimal_return=8.5, cost_limit=2.0)
+  reference = study.Reference(random_return=0.5, optimal_return=10.5, cost_limit=2.0)
   lines = [line.split() for line in studies.study_table(outcomes, reference).splitlines()]
-  assert ['unsafe', '5', '8.50', '100%', '3.5', 'over', '0.1000', '400', '3.0'] in lines
-  assert ['lambda', '0', '3.50', '38%', '0.0', 'ok', '0.1000', '400', '3.0'] in lines
+  assert ['unsafe', '5', '8.50', '80%', '1.5', 'ok', '300', '8.50', '3.5', '0.1000', '400', '3.0'] in lines
+  assert ['lambda', '0', '8.50', '80%', '1.5', 'ok', '400', '3.50', '0.0', '0.1000', '400', '3.0'] in lines
   studies.study_figure(outcomes, reference, tmp_path / 'study.png')
   assert (tmp_path / 'study.png').read_bytes().startswith(b'\x89PNG')
 
