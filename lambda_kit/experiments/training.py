@@ -62,8 +62,10 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
       jsonl, loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from), view, diagnostics])
   diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
 
+  operative_config = folder / 'operative_config.gin'
+
   def check_configuration():
-    configuration.save_operative_config(folder / 'operative_config.gin')
+    configuration.save_operative_config(operative_config)
     configuration.check_operative()
 
   def evaluate():
@@ -76,6 +78,8 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
     with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
       if loop.state.episodes:
         stack.callback(_write_summary, folder, rows, settings, names)
+      if not operative_config.exists():  # There was no update yet.
+        stack.callback(configuration.save_operative_config, operative_config)
       stack.callback(logger.close)
       stack.callback(checkpointer.finish)
 
