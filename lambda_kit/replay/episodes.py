@@ -12,6 +12,7 @@ import zipfile
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit.checkpoints import files
 
 _FORMAT = 'lambda_kit episode'
 _VERSION = 1
@@ -176,7 +177,7 @@ def write_episode(path: str | os.PathLike, episode: Episode, header: Header, com
         os.replace(partial, path)
       else:
         _rename_to_new(partial, path)
-      _sync_folder(path.parent)
+      files.sync_folder(path.parent)
     finally:
       partial.unlink(missing_ok=True)
   except FileExistsError:
@@ -241,12 +242,3 @@ def _rename_to_new(source: pathlib.Path, target: pathlib.Path) -> None:
     if target.exists():
       raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
     os.rename(source, target)
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-  """Makes a new name in a folder survive a power cut."""
-  descriptor = os.open(folder, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
 from tests.replay import fakes
@@ -100,5 +101,5 @@ def test_a_damaged_file_is_named(tmp_path):
   path.write_bytes(path.read_bytes()[:-30])
   loaded = offline.load_dataset(tmp_path, fakes.HEADER)
   next(loaded)
-  with pytest.raises(episodes.EpisodeFileError, match='episode-000001.npz is damaged.*remove it'):
+  with pytest.raises(episodes.EpisodeFileError, match='episode-000001.npz is damaged.*from a dataset, it may also be removed'):
     next(loaded)
