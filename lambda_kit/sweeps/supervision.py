@@ -1,0 +1,145 @@
+"""Sees a sweep through: submits what is missing, tries again what failed, and stops what can't succeed."""
+
+import collections
+import dataclasses
+import time
+from typing import Callable, Sequence
+
+from lambda_kit.sweeps import errors
+from lambda_kit.sweeps import grid
+from lambda_kit.sweeps import interfaces
+from lambda_kit.sweeps import workdirs
+
+State = interfaces.State
+
+
+@dataclasses.dataclass
+class RunStatus:
+  """How a run is, and how it went so far."""
+  run: grid.Run
+  state: State
+  attempts: int = 0  # That ended without success.
+  error: str = ''  # Of the last of them.
+  is_stuck: bool = False  # The last of them got no further than where it began.
+  job: interfaces.Job | None = None  # The attempt under way.
+  steps_before: int = 0  # Environment steps when it began.
+
+
+OnChange = Callable[[RunStatus], None]
+
+
+class HopelessError(errors.SweepError):
+  """A configuration fails at once, whatever its seed. The message says why."""
+
+
+class Supervisor:
+  """Has all runs done that are not.
+
+  A run that fails is tried again, from where it was, unless it has no attempts left. One that failed at once (that is,
+  before it got any further) first waits for the other seeds of its configuration. If all of them fail at once, the
+  fault is in what they share, and more attempts would only take longer to say so.
+
+  Args:
+    runs: Of the sweep.
+    executor: Runs them.
+    max_retries: How often a run is tried again.
+    keep_going: Whether to give up only the runs of a configuration that can't succeed, and not the sweep.
+    interval: Seconds between two looks at all jobs.
+  """
+
+  def __init__(self, runs: Sequence[grid.Run], executor: interfaces.Executor, max_retries: int = 2,
+               keep_going: bool = False, interval: float = 1.0):
+    self._executor = executor
+    self._max_retries = max_retries
+    self._keep_going = keep_going
+    self._on_change: OnChange = lambda status: None
+    self._interval = interval
+    self.statuses = [RunStatus(run, State.DONE if workdirs.is_finished(run.workdir) else State.QUEUED) for run in runs]
+    self._siblings = collections.defaultdict(list)
+    for status in self.statuses:
+      self._siblings[status.run.configuration].append(status)
+
+  def run(self, on_change: OnChange = lambda status: None) -> list[RunStatus]:
+    """Returns when every run is done or has failed for good.
+
+    Args:
+      on_change: Called when the state of a run has changed, or an attempt has failed.
+
+    Raises:
+      HopelessError: All seeds of a configuration failed at once. Jobs that were under way are cancelled; their runs can
+        go on later.
+    """
+    self._on_change = on_change
+    self._submit([status for status in self.statuses if status.state is State.QUEUED])
+    while pending := [status for status in self.statuses if status.state in (State.QUEUED, State.RUNNING)]:
+      for status in pending:
+        if status.job is not None:
+          self._look_at(status)
+      for siblings in self._siblings.values():
+        self._judge(siblings)
+      self._submit([status for status in pending if status.job is None and status.state is State.QUEUED
+                    and not self._is_held(status)])
+      time.sleep(self._interval)
+    return self.statuses
+
+  def _submit(self, statuses: Sequence[RunStatus]) -> None:
+    if not statuses:
+      return
+    for status, job in zip(statuses, self._executor.submit([status.run for status in statuses])):
+      status.job, status.is_stuck = job, False
+      status.steps_before = workdirs.steps_done(status.run.workdir)
+
+  def _look_at(self, status: RunStatus) -> None:
+    found = status.job.poll()
+    if isinstance(found, interfaces.Ended):
+      status.job = None
+      self._end(status, found)
+    elif found is not status.state:
+      status.state = found
+      self._on_change(status)
+
+  def _end(self, status: RunStatus, ended: interfaces.Ended) -> None:
+    if ended.code == 0:
+      status.state, status.error, status.is_stuck = State.DONE, '', False
+    else:
+      status.attempts += 1
+      status.error = ended.reason or workdirs.last_error(status.run.output, ended.code)
+      status.is_stuck = ended.code is not None and workdirs.steps_done(status.run.workdir) <= status.steps_before
+      status.state = State.FAILED if status.attempts > self._max_retries else State.QUEUED
+    self._on_change(status)
+
+  def _is_held(self, status: RunStatus) -> bool:
+    """Whether a run that failed at once has to wait for what becomes of other seeds."""
+    others = [other for other in self._siblings[status.run.configuration] if other is not status]
+    return status.is_stuck and not any(map(_has_shown_life, others)) and any(other.job is not None for other in others)
+
+  def _judge(self, siblings: Sequence[RunStatus]) -> None:
+    """Gives up a configuration that is hopeless. One seed that failed once is no proof, if it may try again."""
+    attempts = sum(status.attempts for status in siblings)
+    if not all(status.is_stuck for status in siblings) or attempts < min(2, 1 + self._max_retries):
+      return
+    for status in siblings:
+      if status.state is State.QUEUED:
+        status.state = State.FAILED
+        self._on_change(status)
+    if not self._keep_going:
+      for status in self.statuses:
+        if status.job is not None:
+          status.job.cancel()
+      raise HopelessError(_explain(siblings))
+
+
+def _has_shown_life(status: RunStatus) -> bool:
+  return status.state is State.DONE or workdirs.steps_done(status.run.workdir) > status.steps_before
+
+
+def _explain(siblings: Sequence[RunStatus]) -> str:
+  task, variant = siblings[0].run.configuration
+  seeds_by_error = collections.defaultdict(list)
+  for status in siblings:
+    seeds_by_error[status.error].append(status.run.seed)
+  lines = [f'{variant} on {task} fails at once with every seed, so the sweep was stopped.']
+  lines += [f'  seed {", ".join(map(str, seeds))}: {error}' for error, seeds in seeds_by_error.items()]
+  lines.append(f'All of its output is in {siblings[0].run.output}. When the cause is mended, the same command goes on '
+               'with what is missing; with --keep_going it goes on without this one.')
+  return '\n'.join(lines)

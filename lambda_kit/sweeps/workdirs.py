@@ -1,0 +1,112 @@
+"""What the workdirs of runs tell a sweep: whether a run is over, how far it is, what ended it."""
+
+import json
+import pathlib
+import re
+import signal
+from typing import Iterable
+
+from lambda_kit.experiments import configuration
+from lambda_kit.reports import gin_text
+from lambda_kit.sweeps import errors
+from lambda_kit.sweeps import grid
+
+ATTEMPT = '=== attempt '  # Begins the line that an attempt puts before its output.
+
+_TAIL = 1 << 16  # Bytes, more than a row or a stack trace has.
+_CHECKPOINT = re.compile(r'step_\d{12,}')
+_ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverged|Failure)\b)', re.IGNORECASE)
+
+
+def is_finished(workdir: pathlib.Path) -> bool:
+  """Whether `launchers/run.py` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
+  try:
+    bindings = gin_text.read_bindings((workdir / 'config.gin').read_text('utf-8'))
+    wanted = gin_text.get(bindings, 'run_experiment.environment_steps')
+    evaluated = _last_step(workdir / 'evaluation.jsonl')
+    summary = (workdir / 'evaluations.txt').read_text('utf-8')  # The last that a run writes.
+    saved = [int(path.name.removeprefix('step_')) for path in (workdir / 'checkpoints').iterdir()
+             if _CHECKPOINT.fullmatch(path.name)]
+  except (OSError, gin_text.GinTextError):
+    return False
+  if not isinstance(wanted, int) or evaluated < wanted or max(saved, default=0) < wanted:
+    return False
+  if gin_text.get(bindings, 'run_experiment.with_video', True) and not any(workdir.glob('video.*')):
+    return False
+  return any(line.split()[:1] == [f'{evaluated:,}'] for line in summary.splitlines())
+
+
+def steps_done(workdir: pathlib.Path) -> int:
+  """Environment steps that the run has logged, 0 if none."""
+  return _last_step(workdir / 'episode.jsonl')
+
+
+def output_size(run: grid.Run) -> int:
+  """Bytes that attempts have printed so far. The first thing that an attempt does is to add a line."""
+  try:
+    return run.output.stat().st_size
+  except OSError:
+    return 0
+
+
+def last_error(output: pathlib.Path, code: int | None) -> str:
+  """The line of a run's output, since its last attempt began, that says best why it ended with this code."""
+  killed = f'killed by {signal.Signals(-code).name}' if code is not None and code < 0 else ''
+  try:
+    text = _tail(output).decode('utf-8', errors='replace').rpartition(ATTEMPT)[-1].partition('\n')[2]
+  except OSError:
+    text = ''
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  causes = [line for line in lines if _ERROR.match(line)]
+  # A run that was killed had no chance to say why.
+  return killed or (causes or lines or [f'ended with code {code}, and said nothing'])[-1]
+
+
+def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> None:
+  """Refuses, before anything is started, what runs would refuse.
+
+  Args:
+    runs: Of a sweep.
+    root: Folder that holds `gin/`.
+
+  Raises:
+    ConfigurationError: Layers or bindings don't fit together.
+    SweepError: A workdir holds a run with another configuration, so that its results would be taken for this one's.
+  """
+  resolved: dict[tuple[str, str], str] = {}
+  for run in runs:
+    if run.configuration not in resolved:
+      bindings = [*run.bindings, f'run_experiment.seed = {run.seed}']
+      try:
+        configuration.parse(run.gin_files, bindings, search_paths=[str(root)])
+      except configuration.ConfigurationError as error:
+        raise configuration.ConfigurationError(f'{run.variant} on {run.task}: {error}') from error
+      resolved[run.configuration] = configuration.resolved_config()
+    path = run.workdir / 'config.gin'
+    if path.exists():
+      lines = [line for line in configuration.differing_lines(path.read_text('utf-8'), resolved[run.configuration])
+               if 'run_experiment.seed = ' not in line]
+      if lines:
+        raise errors.SweepError(
+            f'{run.workdir} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
+            '\nGive the files and bindings that it began with, or another --folder for a new sweep.')
+
+
+def _last_step(path: pathlib.Path) -> int:
+  """Environment steps of the last whole row of a log, 0 if there is none."""
+  try:
+    lines = _tail(path).splitlines()
+  except OSError:
+    return 0
+  for line in reversed(lines):
+    try:
+      return int(json.loads(line)['environment_steps'])
+    except (ValueError, KeyError, TypeError):  # Torn, or being written.
+      continue
+  return 0
+
+
+def _tail(path: pathlib.Path) -> bytes:
+  with open(path, 'rb') as file:
+    file.seek(max(0, path.stat().st_size - _TAIL))
+    return file.read()

@@ -1,0 +1,70 @@
+"""Runs that take no time: a stand-in for launchers/run.py, told by its bindings how to behave."""
+
+import pathlib
+from typing import Sequence
+
+from lambda_kit.sweeps import grid
+
+# Ten episodes of ten steps, one log row for each; goes on where its log ends. Bindings, as Python:
+#   SECONDS = 1        of all ten episodes
+#   FAIL = {0, 1}      seeds that fail at once, always
+#   FAIL_ONCE = {0}    seeds whose first attempt fails at once
+#   BREAK_ONCE = {0}   seeds whose first attempt fails after five episodes
+#   MEGABYTES = 100    of memory to fill
+_FAKE_RUN = '''
+import json, os, pathlib, signal, sys, time
+flags = [argument[2:].split('=', 1) for argument in sys.argv[1:]]
+workdir, seed = pathlib.Path(dict(flags)['workdir']), int(dict(flags)['seed'])
+plan = dict(SECONDS=0, FAIL=(), FAIL_ONCE=(), BREAK_ONCE=(), MEGABYTES=0)
+for name, value in flags:
+  if name == 'gin_bindings':
+    exec(value, plan)
+calls = pathlib.Path(f'{workdir}.calls')
+attempt = len(calls.read_text().splitlines()) + 1 if calls.exists() else 1
+with open(calls, 'a') as file:
+  call = dict(pid=os.getpid(), cores=sorted(os.sched_getaffinity(0)), gpus=os.environ.get('CUDA_VISIBLE_DEVICES'),
+              usr2_is_ignored=signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN, start=time.time())
+  file.write(json.dumps(call) + chr(10))
+if seed in plan['FAIL'] or (seed in plan['FAIL_ONCE'] and attempt == 1):
+  sys.exit('error: no luck')
+def end(number, frame):
+  pathlib.Path(f'{workdir}.saved').write_text('')
+  sys.exit(130)
+signal.signal(signal.SIGTERM, end)
+memory = b'x' * (plan['MEGABYTES'] << 20)
+workdir.mkdir(parents=True, exist_ok=True)
+(workdir / 'config.gin').write_text('run_experiment.environment_steps = 100\\nrun_experiment.with_video = False\\n')
+log = workdir / 'episode.jsonl'
+begin = len(log.read_text().splitlines()) if log.exists() else 0
+for episode in range(begin, 10):
+  time.sleep(plan['SECONDS'] / 10)
+  if episode == 5 and seed in plan['BREAK_ONCE'] and attempt == 1:
+    raise RuntimeError('broken')
+  with open(log, 'a') as file:
+    file.write(json.dumps(dict(environment_steps=10 * episode + 10)) + chr(10))
+(workdir / 'evaluation.jsonl').write_text(json.dumps(dict(environment_steps=100)) + chr(10))
+(workdir / 'checkpoints' / 'step_000000000100').mkdir(parents=True)
+(workdir / 'evaluations.txt').write_text('steps return' + chr(10) + '100 1.0' + chr(10))
+'''
+
+
+def make_runs(folder: pathlib.Path, seeds: int = 1, bindings: Sequence[str] = (),
+              variants: Sequence[str] = ('lambda',)) -> list[grid.Run]:
+  """The grid of a task with variants, with the stand-in as its launcher."""
+  launcher = folder / 'launchers' / 'run.py'
+  for path, content in ((launcher, _FAKE_RUN), (folder / 'gin' / 'task.gin', ''),
+                        *((folder / 'gin' / 'variants' / f'{name}.gin', '') for name in variants)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+  return grid.make_grid(launcher, ['task'], variants, range(seeds), [], bindings, folder / 'sweep')
+
+
+def calls(run: grid.Run) -> list[str]:
+  """A line of JSON for each process that was started for a run."""
+  path = pathlib.Path(f'{run.workdir}.calls')
+  return path.read_text().splitlines() if path.exists() else []
+
+
+def has_saved(run: grid.Run) -> bool:
+  """Whether a run was asked to end, and did so properly."""
+  return pathlib.Path(f'{run.workdir}.saved').exists()

@@ -1,0 +1,92 @@
+"""What a sweep reads from workdirs."""
+
+import pathlib
+import shutil
+import subprocess
+
+import gin
+import pytest
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.experiments import configuration
+from lambda_kit.sweeps import errors
+from lambda_kit.sweeps import grid
+from lambda_kit.sweeps import workdirs
+from tests.sweeps import fakes
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def finished(tmp_path):
+  (run,) = fakes.make_runs(tmp_path)
+  run.output.parent.mkdir(parents=True)
+  subprocess.run(run.command, check=True)
+  return run
+
+
+def test_a_run_is_finished_when_nothing_is_left_to_do(finished):
+  assert workdirs.is_finished(finished.workdir) and workdirs.steps_done(finished.workdir) == 100
+
+
+def _evaluated_before_the_end(workdir):
+  (workdir / 'evaluation.jsonl').write_text('{"environment_steps": 90}\n')
+  (workdir / 'evaluations.txt').write_text('steps return\n90 1.0\n')
+
+
+@pytest.mark.parametrize('damage', [
+    _evaluated_before_the_end,
+    lambda workdir: (workdir / 'config.gin').unlink(),
+    lambda workdir: (workdir / 'config.gin').write_text('run_experiment.environment_steps = 101\n'
+                                                        'run_experiment.with_video = False\n'),
+    lambda workdir: (workdir / 'config.gin').write_text('run_experiment.environment_steps = 100\n'),  # No video.
+    lambda workdir: (workdir / 'config.gin').write_text('= nonsense'),
+    lambda workdir: (workdir / 'evaluation.jsonl').write_text('{"environment_steps": 90}\n{"environment_ste'),
+    lambda workdir: (workdir / 'evaluation.jsonl').unlink(),
+    lambda workdir: (workdir / 'evaluations.txt').write_text('steps return\n90 1.0\n'),
+    lambda workdir: shutil.rmtree(workdir / 'checkpoints'),
+    lambda workdir: (workdir / 'checkpoints' / 'step_000000000100').rename(
+        workdir / 'checkpoints' / 'step_000000000100.damaged'),
+    shutil.rmtree,
+])
+def test_a_run_with_something_left_is_not_finished(finished, damage):
+  damage(finished.workdir)
+  assert not workdirs.is_finished(finished.workdir)
+
+
+def test_steps_are_those_of_the_last_whole_row(tmp_path):
+  assert workdirs.steps_done(tmp_path) == 0
+  (tmp_path / 'episode.jsonl').write_text('{"environment_steps": 10}\n{"environment_steps": 20}\n{"environment_st')
+  assert workdirs.steps_done(tmp_path) == 20
+
+
+@pytest.mark.parametrize('text,code,line', [
+    ('progress\nerror: a cause\n  with details\nand a remedy\n', 1, 'error: a cause'),
+    ('Traceback (most recent call):\n  File "x"\n    raise ValueError\nValueError: no\nnote\n', 1, 'ValueError: no'),
+    ('jaxlib.XlaRuntimeError: RESOURCE: large\n', 1, 'jaxlib.XlaRuntimeError: RESOURCE: large'),
+    ('just\nthis\n\n', 1, 'this'),
+    ('', 3, 'ended with code 3, and said nothing'),
+    ('progress\n', -9, 'killed by SIGKILL'),
+])
+def test_the_last_error_is_a_line_that_says_why(tmp_path, text, code, line):
+  output = tmp_path / 'run.out'
+  output.write_text(f'{workdirs.ATTEMPT}1\nerror: of an earlier attempt\n{workdirs.ATTEMPT}2\n{text}')
+  assert workdirs.last_error(output, code) == line
+
+
+def test_no_output_is_no_problem(tmp_path):
+  assert workdirs.last_error(tmp_path / 'none', 1) == 'ended with code 1, and said nothing'
+
+
+def test_a_workdir_of_another_configuration_is_refused(tmp_path):
+  runs = lambda *bindings: grid.make_grid(
+      _ROOT / 'launchers' / 'run.py', ['tiny_grid'], ['random'], [0, 1], [], bindings, tmp_path)
+  workdirs.check_configurations(runs(), _ROOT)
+  configuration.parse([*runs()[0].gin_files], ['run_experiment.seed = 1'], search_paths=[str(_ROOT)])
+  configuration.save_config(runs()[1].workdir / 'config.gin')
+  workdirs.check_configurations(runs(), _ROOT)
+  with pytest.raises(errors.SweepError, match=r'(?s)seed1 holds a run with .*\+ GridCmdp.slip = 0.2.*another --folder'):
+    workdirs.check_configurations(runs('GridCmdp.slip = 0.2'), _ROOT)
+  with pytest.raises(configuration.ConfigurationError, match='random on tiny_grid: .*Did you mean slip'):
+    workdirs.check_configurations(runs('GridCmdp.slipp = 0.2'), _ROOT)
+  gin.clear_config()
