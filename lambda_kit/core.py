@@ -154,6 +154,8 @@ class WorldModel(abc.ABC):
   A state is any pytree of arrays with the same leading axes. Parameters are pytrees, too.
   """
 
+  noise_size: int  # Standard normal numbers that a step of imagination takes.
+
   @abc.abstractmethod
   def init(self, key: Key, batch: types.Trajectory) -> Params:
     """Draws parameters that fit the shapes of `batch`."""
@@ -172,8 +174,8 @@ class WorldModel(abc.ABC):
     """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) for a batch [k, ...]."""
 
   @abc.abstractmethod
-  def imagine_step(self, params: Params, state: types.Nest, action: types.Array, key: Key) -> types.Nest:
-    """Draws s_{t+1} ~ p(. | s_t, a_t, theta) for a batch [k, ...], differentiably."""
+  def imagine_step(self, params: Params, state: types.Nest, action: types.Array, noise: types.Array) -> types.Nest:
+    """Draws s_{t+1} ~ p(. | s_t, a_t, theta) for a batch [k, ...] by noise [k, noise_size], differentiably."""
 
   @abc.abstractmethod
   def features(self, state: types.Nest) -> types.Array:

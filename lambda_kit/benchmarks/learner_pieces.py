@@ -16,6 +16,7 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
+from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.benchmarks import flops
 from lambda_kit.experiments import configuration
 from lambda_kit.posteriors import swag
@@ -133,11 +134,19 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
   def model(posterior_state, batch, key):
     return posterior.update(posterior_state, lambda params, key: networks.world_model.loss(params, batch, key), key)[0]
 
-  def policy_loss(params, samples, start, state, key):
-    return losses.policy_loss(
-        params, networks.policy.apply, networks.world_model, samples, start,
-        lambda features: networks.critic.apply(state.critic_shadow, features),
-        lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features), state.solver, objective, key)
+  def setting(samples, start, state):
+    return losses.Setting(
+        objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
+        value=lambda features: networks.critic.apply(state.critic_shadow, features),
+        cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
+        solver_state=state.solver)
+
+  def imagine(params, samples, start, state, key):
+    given = setting(samples, start, state)
+    return parts['policy_gradient'].imagine(given, params, policy_gradients.draw_noise(given, key)[0])
+
+  def policy_gradient(params, samples, start, state, key):
+    return parts['policy_gradient'](setting(samples, start, state), params, key)
 
   def critics(params, cost_params, data, cost_data):
     each = lambda params, data: losses.critic_loss(params, networks.single_cost_critic, data)
@@ -155,16 +164,15 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
   start = _random_like(networks.world_model.initial_state(num_starts), key)
   shared = state._replace(posterior=(), policy=(), critic=(), cost_critics=())
   imagination = (state.policy.params, jax.jit(sample)(state.posterior, key), start, shared, key)
-  _, output = jax.eval_shape(policy_loss, *imagination)
+  _, output = jax.eval_shape(policy_gradient, *imagination)
   modules = (state.policy, state.critic, state.cost_critics)
   gradients = _random_like(tuple(module.params for module in modules), key)
   return {
       'model update': Piece(model, (jax.tree.map(jnp.copy, state.posterior), batch, key), counts['model'],
                             carries=True),
       'posterior sampling': Piece(sample, (state.posterior, key), counts['sampling']),
-      'imagination with values': Piece(policy_loss, imagination, counts['imagination']),
-      'policy gradient, imagination included': Piece(jax.value_and_grad(policy_loss, has_aux=True), imagination,
-                                                     counts['policy_gradient']),
+      'imagination with values': Piece(imagine, imagination, counts['imagination']),
+      'policy gradient, imagination included': Piece(policy_gradient, imagination, counts['policy_gradient']),
       'critics': Piece(critics, (state.critic.params, state.cost_critics.params, _random_like(output.critic, key),
                                  _random_like(output.cost_critics, key)), counts['critics']),
       'optimisers of policy and critics': Piece(optimize, (jax.tree.map(jnp.copy, modules), gradients), 0,
@@ -173,12 +181,17 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
 
 
 def _with_snapshots(state: Any) -> Any:
-  """Lets SWAG sample around its current parameters. Other posteriors are ready as they are."""
+  """Lets SWAG sample around its current parameters. Other posteriors are ready as they are.
+
+  Snapshots differ by random numbers: bounds over equal models would all select the first.
+  """
   if not isinstance(state, swag.SwagState):
     return state
+  moments = state.moments
   mean = jax.tree.map(jnp.copy, state.params)  # Copies: a buffer can't be donated twice.
-  return state._replace(moments=state.moments._replace(
-      mean=mean, num_snapshots=jnp.asarray(len(state.moments.columns), jnp.int32)))
+  columns = jax.tree.map(lambda x: 0.05 * x, _random_like(moments.columns, jax.random.PRNGKey(1)))
+  return state._replace(moments=moments._replace(
+      mean=mean, columns=columns, num_snapshots=jnp.asarray(len(moments.columns), jnp.int32)))
 
 
 def _random_episode(environment: core.Environment, num_moments: int) -> episodes.Episode:

@@ -8,6 +8,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import types
 from lambda_kit.models import convolutions
 from lambda_kit.models import distributions
@@ -32,7 +33,7 @@ class ImageDecoder(hk.Module):
                dense_size: int = 1024,
                kernels: Sequence[int] = (5, 5, 6, 6),
                stride: int = 2,
-               activation: networks.Activation = jax.nn.relu,
+               activation: activations.Activation = jax.nn.relu,
                name: str | None = None):
     """Makes the layers.
 
@@ -80,7 +81,7 @@ class VectorDecoder(hk.Module):
   def __init__(self,
                spec: Any,
                hidden_sizes: Sequence[int] = (400, 400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._mlp = networks.Mlp(spec.shape[0], hidden_sizes, activation, name='mlp')

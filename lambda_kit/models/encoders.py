@@ -7,6 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import types
 from lambda_kit.models import convolutions
 from lambda_kit.models import networks
@@ -32,7 +33,7 @@ class ImageEncoder(hk.Module):
                depth: int = 32,
                kernels: Sequence[int] = (4, 4, 4, 4),
                stride: int = 2,
-               activation: networks.Activation = jax.nn.relu,
+               activation: activations.Activation = jax.nn.relu,
                name: str | None = None):
     """Makes the layers.
 
@@ -76,7 +77,7 @@ class VectorEncoder(hk.Module):
 
   def __init__(self,
                hidden_sizes: Sequence[int] = (400, 400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._mlp = networks.Mlp(hidden_sizes=hidden_sizes, activation=activation, name='mlp')

@@ -12,6 +12,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import distributions
@@ -46,7 +47,7 @@ class FeedForwardWorldModel(core.WorldModel):
                cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
                terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                min_stddev: float = 0.01,
                reward_scale: float = 1.0):
     """Makes the functions of the model.
@@ -67,7 +68,7 @@ class FeedForwardWorldModel(core.WorldModel):
     if set(observation_spec) != {'vector'}:
       raise ValueError("FeedForwardWorldModel models the observation 'vector', and that alone, got "
                        f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.')
-    self._size = observation_spec['vector'].shape[0]
+    self._size = self.noise_size = observation_spec['vector'].shape[0]
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
     self._reward_scale = reward_scale
@@ -129,9 +130,9 @@ class FeedForwardWorldModel(core.WorldModel):
     vector = observation['vector']
     return State(vector, vector - state.vector, action)
 
-  def imagine_step(self, params: core.Params, state: State, action: types.Array, key: core.Key) -> State:
+  def imagine_step(self, params: core.Params, state: State, action: types.Array, noise: types.Array) -> State:
     chex.assert_rank([state.vector, action], 2)
-    change = self._functions.change(params, state.vector, action).sample(jax.random.normal(key, state.vector.shape))
+    change = self._functions.change(params, state.vector, action).sample(noise)
     return State(state.vector + change, change, action)
 
   def features(self, state: State) -> types.Array:

@@ -10,6 +10,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import types
 from lambda_kit.models import distributions
 from lambda_kit.models import networks
@@ -111,7 +112,7 @@ class NormalHead(hk.Module):
 
   def __init__(self,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
@@ -126,7 +127,7 @@ class BernoulliHead(hk.Module):
 
   def __init__(self,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
@@ -143,7 +144,7 @@ class BernoulliCost(hk.Module):
                num_constraints: int,
                action_repeat: int,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                unsafe_weight: float = 100.0,
                correct_for_weight: bool = False,
                name: str | None = None):
@@ -179,7 +180,7 @@ class NormalCost(hk.Module):
                num_constraints: int,
                action_repeat: int,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     del action_repeat  # Targets are sums over repeated steps already.

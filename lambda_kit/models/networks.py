@@ -1,18 +1,12 @@
 """Networks that more than one part of a model uses."""
 
-from typing import Callable, Sequence
+from typing import Sequence
 
 import gin
 import haiku as hk
-import jax
 
+from lambda_kit import activations
 from lambda_kit import types
-
-Activation = Callable[[types.Array], types.Array]
-
-# For gin files: `Mlp.activation = @jax.nn.relu`.
-for _activation in (jax.nn.elu, jax.nn.relu, jax.nn.silu, jax.nn.tanh):
-  gin.external_configurable(_activation, module='jax.nn')
 
 
 @gin.register
@@ -22,7 +16,7 @@ class Mlp(hk.Module):
   def __init__(self,
                output_size: int | None = None,
                hidden_sizes: Sequence[int] = (400, 400),
-               activation: Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     """Makes the layers.
 

@@ -14,6 +14,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import types
 from lambda_kit.models import distributions
 from lambda_kit.models import networks
@@ -78,7 +79,7 @@ class Dynamics(hk.Module):
                deterministic_size: int = 200,
                hidden_size: int = 200,
                min_stddev: float = 0.1,
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._action = hk.Linear(hidden_size, w_init=_HALF, name='action')
@@ -114,7 +115,7 @@ class Inference(hk.Module):
                stochastic_size: int = 30,
                hidden_size: int = 200,
                min_stddev: float = 0.1,
-               activation: networks.Activation = jax.nn.elu,
+               activation: activations.Activation = activations.elu,
                name: str | None = None):
     super().__init__(name=name)
     self._embedding = hk.Linear(hidden_size, w_init=_HALF, name='embedding')

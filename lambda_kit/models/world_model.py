@@ -92,7 +92,7 @@ class RecurrentWorldModel(core.WorldModel):
     encoders.check_names(observation_spec)
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
-    self._stochastic_size = stochastic_size
+    self._stochastic_size = self.noise_size = stochastic_size
     self._deterministic_size = deterministic_size
     self._kl_balance = kl_balance
     self._free_nats = free_nats
@@ -151,8 +151,8 @@ class RecurrentWorldModel(core.WorldModel):
     noise = jax.random.normal(key, state.stochastic.shape)
     return self._functions.filter(params, state, action, observation, noise)
 
-  def imagine_step(self, params: core.Params, state: rssm.State, action: types.Array, key: core.Key) -> rssm.State:
-    noise = jax.random.normal(key, state.stochastic.shape)
+  def imagine_step(self, params: core.Params, state: rssm.State, action: types.Array,
+                   noise: types.Array) -> rssm.State:
     return self._functions.imagine_step(params, state, action, noise)
 
   def features(self, state: rssm.State) -> types.Array:

@@ -97,13 +97,13 @@ def imagine_plans(world_model: core.WorldModel, params: core.Params, state: type
   chex.assert_rank(plans, 3)
   num_plans, horizon, _ = plans.shape
   states = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (num_plans, *x.shape)), state)
+  noise = jax.random.normal(key, (horizon, num_plans, world_model.noise_size))
 
   def step(states, inputs):
-    actions, key = inputs
-    states = world_model.imagine_step(params, states, actions, key)
+    states = world_model.imagine_step(params, states, *inputs)
     return states, world_model.features(states)
 
-  _, features = jax.lax.scan(step, states, (jnp.swapaxes(plans, 0, 1), jax.random.split(key, horizon)))
+  _, features = jax.lax.scan(step, states, (jnp.swapaxes(plans, 0, 1), noise))
   return world_model.predict(params, features)
 
 

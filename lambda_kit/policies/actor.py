@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lambda_kit import activations
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.policies import networks
@@ -25,6 +26,10 @@ class SquashedGaussian(NamedTuple):
   def sample(self, key: core.Key) -> types.Array:
     """Draws actions [..., A] in (-1, 1), differentiably in mean and std."""
     return _squash(self._draw(key))
+
+  def from_noise(self, noise: types.Array) -> types.Array:
+    """Makes the actions [..., A] of standard normal noise [..., A], differentiably in mean and std."""
+    return _squash(self.mean + self.std * noise)
 
   def sample_and_log_prob(self, key: core.Key) -> tuple[types.Array, types.Array]:
     """Draws actions [..., A] with their log density [...], exact where `log_prob` loses digits close to +-1."""
@@ -86,7 +91,7 @@ class SquashedGaussianPolicy(hk.Module):
     self._mean_scale = mean_scale
 
   def __call__(self, features: types.Array) -> SquashedGaussian:
-    outputs = hk.nets.MLP(self._output_sizes, activation=jax.nn.elu)(features)
+    outputs = hk.nets.MLP(self._output_sizes, activation=activations.elu)(features)
     mean, raw_std = jnp.split(outputs, 2, axis=-1)
     mean = self._mean_scale * jnp.tanh(mean / self._mean_scale)
     std = jax.nn.softplus(raw_std + self._raw_offset) + self._min_std

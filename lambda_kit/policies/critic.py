@@ -7,6 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from lambda_kit import activations
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.policies import networks
@@ -21,7 +22,7 @@ class Critic(hk.Module):
     self._output_sizes = (*hidden_sizes, 1)
 
   def __call__(self, features: types.Array) -> types.Array:
-    return jnp.squeeze(hk.nets.MLP(self._output_sizes, activation=jax.nn.elu)(features), axis=-1)
+    return jnp.squeeze(hk.nets.MLP(self._output_sizes, activation=activations.elu)(features), axis=-1)
 
 
 # Called without arguments, inside of a Haiku transform.

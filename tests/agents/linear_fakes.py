@@ -11,6 +11,8 @@ from lambda_kit import types
 class LinearModel(core.WorldModel):
   """s' = theta s + a, reward s', cost 2 s', never ends. One dimension, no noise."""
 
+  noise_size = 1
+
   def init(self, key, batch):
     return {'theta': jnp.ones(())}
 
@@ -23,7 +25,7 @@ class LinearModel(core.WorldModel):
   def filter(self, params, state, action, observation, key):
     return observation['vector']
 
-  def imagine_step(self, params, state, action, key):
+  def imagine_step(self, params, state, action, noise):
     return params['theta'] * state + action
 
   def features(self, state):
@@ -43,6 +45,10 @@ class FixedAction(NamedTuple):
 
   def sample(self, key):
     del key
+    return self.action
+
+  def from_noise(self, noise):
+    del noise
     return self.action
 
   def mode(self):

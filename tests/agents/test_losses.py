@@ -1,4 +1,4 @@
-"""The policy's loss and its gradients against closed forms on a linear model."""
+"""The policy's loss and its gradients, computed in both ways, against closed forms on a linear model."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import pytest
 
 from lambda_kit.agents.lambda_agent import imagination
 from lambda_kit.agents.lambda_agent import losses
+from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.bounds import bounds
 from lambda_kit.constraints import primal_dual
 from lambda_kit.constraints import unconstrained
@@ -23,13 +24,22 @@ def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bo
       entropy_scale=0.0)
 
 
-def _loss(k, thetas, starts, objective, solver_state=None):
-  """The loss with critics v(s) = 3 s and v_c(s) = 5 s."""
-  state = objective.solver.init(1) if solver_state is None else solver_state
-  return losses.policy_loss(
-      {'k': k}, linear_fakes.linear_policy, linear_fakes.LinearModel(), {'theta': jnp.asarray(thetas, jnp.float32)},
-      jnp.asarray(starts, jnp.float32)[:, None], lambda features: _V * features[..., 0],
-      lambda features: _VC * features, state, objective, jax.random.PRNGKey(0))
+@pytest.fixture(name='run', params=['whole', 'selected'])
+def _run(request):
+  """Maps k, models and starts to the gradient with respect to k and the output; v(s) = 3 s and v_c(s) = 5 s."""
+  method = (policy_gradients.WholeGradient() if request.param == 'whole'
+            else policy_gradients.SelectedGradient(chunk_size=2, block_size=1))
+
+  def run(k, thetas, starts, objective, solver_state=None):
+    setting = losses.Setting(
+        objective, 1, linear_fakes.linear_policy, linear_fakes.LinearModel(),
+        {'theta': jnp.asarray(thetas, jnp.float32)}, jnp.asarray(starts, jnp.float32)[:, None],
+        value=lambda features: _V * features[..., 0], cost_values=lambda features: _VC * features,
+        solver_state=objective.solver.init(1) if solver_state is None else solver_state)
+    gradient, output = method(setting, {'k': k}, jax.random.PRNGKey(0))
+    return gradient['k'], output
+
+  return run
 
 
 def _values_by_hand(k, theta, s0, gamma, scale, v):
@@ -41,10 +51,10 @@ def _values_by_hand(k, theta, s0, gamma, scale, v):
   return g0, g1
 
 
-def test_the_loss_is_minus_the_mean_value():
-  loss, output = _loss(0.5, [1.2], [2.0], _objective())
+def test_the_loss_is_minus_the_mean_value(run):
+  _, output = run(0.5, [1.2], [2.0], _objective())
   g0, g1 = _values_by_hand(0.5, 1.2, 2.0, _GAMMA, 1.0, _V)
-  assert loss == pytest.approx(-(g0 + g1) / 2, rel=1e-5)
+  assert output.metrics['policy_loss'] == pytest.approx(-(g0 + g1) / 2, rel=1e-5)
   np.testing.assert_allclose(output.critic.targets, [[g0, g1]], rtol=1e-5)
   # The critic is trained on s_0 = 2 and s_1 = (1.2 + 0.5) 2.
   np.testing.assert_allclose(output.critic.features[0, :, 0], [2.0, 3.4], rtol=1e-5)
@@ -52,10 +62,10 @@ def test_the_loss_is_minus_the_mean_value():
   assert output.cost_values[0] == pytest.approx((c0 + c1) / 2, rel=1e-5)
 
 
-def test_no_gradient_through_the_state_that_the_policy_sees():
+def test_no_gradient_through_the_state_that_the_policy_sees(run):
   """Algorithm 3: with a_1 = k stop_gradient(s_1), ds_1/dk = s_0 and ds_2/dk = theta s_0 + s_1, without + k s_0."""
   k, theta, s0 = 0.5, 1.2, 2.0
-  gradient = jax.grad(lambda k: _loss(k, [theta], [s0], _objective())[0])(k)
+  gradient, _ = run(k, [theta], [s0], _objective())
   s1 = (theta + k) * s0
   ds1, ds2 = s0, theta * s0 + s1
   dg1 = (1 + _GAMMA * _V) * ds2
@@ -65,48 +75,48 @@ def test_no_gradient_through_the_state_that_the_policy_sees():
   assert abs(gradient - leaking) > 0.1
 
 
-def test_actions_count_only_through_the_states_that_follow():
+def test_actions_count_only_through_the_states_that_follow(run):
   """The last action a_{H-1} matters through s_H: with H = 1, J = (1 + gamma v) s_1 and dJ/dk = (1 + gamma v) s_0."""
-  gradient = jax.grad(lambda k: _loss(k, [1.0], [2.0], _objective(horizon=1))[0])(0.3)
+  gradient, _ = run(0.3, [1.0], [2.0], _objective(horizon=1))
   assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 2.0, rel=1e-5)
 
 
-def test_each_start_state_selects_its_own_sample():
+def test_each_start_state_selects_its_own_sample(run):
   """With s_0 > 0 the largest theta gives most, with s_0 < 0 the smallest; for rewards and costs alike."""
   thetas, starts = [0.5, 1.5, 1.0], [1.0, -1.0]
-  loss, output = _loss(0.0, thetas, starts, _objective())
+  _, output = run(0.0, thetas, starts, _objective())
   best = [_values_by_hand(0.0, 1.5, 1.0, _GAMMA, 1.0, _V), _values_by_hand(0.0, 0.5, -1.0, _GAMMA, 1.0, _V)]
   np.testing.assert_allclose(output.critic.targets, best, rtol=1e-5)
-  assert loss == pytest.approx(-np.mean(best), rel=1e-5)
+  assert output.metrics['policy_loss'] == pytest.approx(-np.mean(best), rel=1e-5)
   np.testing.assert_allclose(output.critic.features[:, 1, 0], [1.5, -0.5], rtol=1e-5)  # s_1 of the selected samples.
   # Costs 2 s' with safety critics 5 s select by the same sign.
   costs = [_values_by_hand(0.0, 1.5, 1.0, _COST_GAMMA, 2.0, _VC), _values_by_hand(0.0, 0.5, -1.0, _COST_GAMMA, 2.0, _VC)]
   assert output.cost_values[0] == pytest.approx(np.mean(costs), rel=1e-5)
 
 
-def test_reward_and_cost_select_independently():
+def test_reward_and_cost_select_independently(run):
   """An optimistic reward with an optimistic (lower) cost takes different samples for the two."""
-  _, output = _loss(0.0, [0.5, 1.5], [1.0], _objective(cost_bound=bounds.LowerBound()))
+  _, output = run(0.0, [0.5, 1.5], [1.0], _objective(cost_bound=bounds.LowerBound()))
   np.testing.assert_allclose(output.critic.features[0, 1, 0], 1.5)
   np.testing.assert_allclose(output.cost_critics.features[0, 0, 1, 0], 0.5)
 
 
-def test_the_penalty_enters_the_gradient():
+def test_the_penalty_enters_the_gradient(run):
   """loss = -J + lambda (J_c - d): at lambda = 2 the gradient is -dJ/dk + 2 dJ_c/dk."""
   solver = primal_dual.PrimalDual()
   state = jax.tree.map(lambda x: jnp.full_like(x, 2.0), solver.init(1))
   objective = _objective(solver=solver, horizon=1)
-  gradient = jax.grad(lambda k: _loss(k, [1.0], [2.0], objective, state)[0])(0.3)
+  gradient, _ = run(0.3, [1.0], [2.0], objective, state)
   # dJ/dk = (1 + 0.9 * 3) 2 and dJ_c/dk = (2 + 0.8 * 5) 2.
   assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 2 + 2 * (2 + _COST_GAMMA * _VC) * 2, rel=1e-5)
 
 
-def test_critic_data_carry_no_gradient():
+def test_critic_data_carry_no_gradient(run):
   def total(k):
-    _, output = _loss(k, [1.2], [2.0], _objective())
+    _, output = run(k, [1.2], [2.0], _objective())
     return jnp.sum(output.critic.targets) + jnp.sum(output.critic.features) + jnp.sum(output.cost_critics.targets)
 
-  assert jax.grad(total)(0.5) == 0
+  assert jax.jvp(total, (0.5,), (1.0,))[1] == 0
 
 
 def test_terminations_weigh_what_follows():
@@ -114,22 +124,23 @@ def test_terminations_weigh_what_follows():
   np.testing.assert_allclose(losses.discounted_weights(jnp.array([0.5, 0.1])), [1.0, 0.5])
 
 
-def test_all_models_get_the_same_noise():
-  """Equal weights imagine equal trajectories, so that bounds over them agree; noise differs between starts."""
+def test_noise_differs_between_starts_only():
+  """Equal weights imagine equal trajectories, so that bounds over them agree."""
 
   class NoisyModel(linear_fakes.LinearModel):
 
-    def imagine_step(self, params, state, action, key):
-      return super().imagine_step(params, state, action, key) + jax.random.normal(key, state.shape)
+    def imagine_step(self, params, state, action, noise):
+      return super().imagine_step(params, state, action, noise) + noise
 
-  imagined = imagination.imagine(
-      NoisyModel(), {'theta': jnp.array([1.0, 1.0])}, lambda features, key: (0 * features, features[..., 0]),
-      jnp.ones((3, 1)), jax.random.PRNGKey(1), horizon=4)
-  assert imagined.features.shape == (2, 5, 3, 1)
-  np.testing.assert_array_equal(imagined.features[0], imagined.features[1])
-  assert len(np.unique(imagined.features[0, -1])) == 3
+  noise = imagination.draw_noise(jax.random.PRNGKey(1), horizon=4, num_starts=3, num_actions=1, state_noise_size=1)
+  imagine = lambda theta: imagination.imagine(
+      NoisyModel(), {'theta': theta}, lambda features, noise: (0 * features, features[..., 0]), jnp.ones((3, 1)), noise)
+  first, second = imagine(1.0), imagine(1.0)
+  assert first.features.shape == (5, 3, 1)
+  np.testing.assert_array_equal(first.features, second.features)
+  assert len(np.unique(first.features[-1])) == 3
 
 
-def test_horizons_below_one_are_refused():
+def test_horizons_below_one_are_refused(run):
   with pytest.raises(ValueError, match='horizon'):
-    _loss(0.0, [1.0], [1.0], _objective(horizon=0))
+    run(0.0, [1.0], [1.0], _objective(horizon=0))

@@ -15,7 +15,8 @@ _ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 _VECTORS = learner_pieces.Size(
     ('gin/tiny_grid.gin',), {'vector': (7,)},
     ('WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 5', 'LambdaAgent.num_samples = 3',
-     'LambdaAgent.horizon = 4', 'EpisodeBuffer.sequence_length = 6', 'Swag.num_models = 2'), num_constraints=2)
+     'LambdaAgent.horizon = 4', 'LambdaAgent.policy_gradient = @WholeGradient()', 'EpisodeBuffer.sequence_length = 6',
+     'Swag.num_models = 2'), num_constraints=2)
 _IMAGES = dataclasses.replace(
     _VECTORS, observations={'image': (16, 16, 3)}, bindings=(
         *_VECTORS.bindings, 'ImageEncoder.kernels = (4, 4)', 'ImageDecoder.kernels = (6, 6)', 'ImageEncoder.depth = 2',

@@ -61,8 +61,8 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     state = gaussian_model.State(*(x[:1, 0] for x in (
         self._batch.observation['vector'], self._batch.observation['vector'], self._batch.action)))
     action = self._batch.action[:1, 1]
-    draw = lambda key: self._model.imagine_step(self._params, state, action, key)
-    draws = jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 10_000))
+    draw = lambda noise: self._model.imagine_step(self._params, state, action, noise)
+    draws = jax.jit(jax.vmap(draw))(jax.random.normal(jax.random.key(0), (10_000, 1, self._model.noise_size)))
     np.testing.assert_allclose(draws.vector, state.vector[None] + draws.change, rtol=1e-5, atol=1e-5)
     mean, stddev = draws.change.mean(0)[0], draws.change.std(0)[0]
     vector = self._batch.observation['vector'][0, :2]
@@ -87,7 +87,8 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     @jax.jit
     @jax.grad
     def gradient(actions):
-      step = self._model.imagine_step(self._model.imagination_params(self._params), state, actions, jax.random.key(0))
+      step = self._model.imagine_step(self._model.imagination_params(self._params), state, actions,
+                                      jnp.zeros((B, self._model.noise_size)))
       return self._model.predict(self._params, self._model.features(step)).reward.sum()
 
     self.assertTrue(np.all(gradient(jnp.zeros((B, 2))) != 0.0))

@@ -79,7 +79,8 @@ def _open_loop(model, params, episodes: types.Trajectory, context: int, horizon:
 
     def draw(key):
       actions = jnp.swapaxes(episodes.action[:, context:context + horizon], 0, 1)
-      return jnp.swapaxes(jax.lax.scan(step, start, (actions, jax.random.split(key, horizon)))[1], 0, 1)
+      noise = jax.random.normal(key, (*actions.shape[:2], model.noise_size))
+      return jnp.swapaxes(jax.lax.scan(step, start, (actions, noise))[1], 0, 1)
 
     return jax.vmap(draw)(jax.random.split(key, num_draws)).mean(axis=0)
 

@@ -40,17 +40,19 @@ class LinearModel(core.WorldModel):
   probability u. The state keeps the action because predictions see nothing but states.
   """
 
+  noise_size = 1
+
   def __init__(self, num_constraints: int = 1, noisy: bool = False):
-    self._noisy = noisy  # Noise doubles the time of compilation.
+    self._noisy = noisy
     self._multiples = jnp.arange(1.0, num_constraints + 1.0)
 
   def initial_state(self, batch_size):
     return {'x': jnp.zeros((batch_size,)), 'action': jnp.zeros((batch_size,))}
 
-  def imagine_step(self, params, state, action, key):
+  def imagine_step(self, params, state, action, noise):
     x = state['x'] + params.gain * action[:, 0]
     if self._noisy:
-      x += params.noise * jax.random.normal(key, x.shape)
+      x += params.noise * noise[:, 0]
     return {'x': x, 'action': action[:, 0]}
 
   def features(self, state):

@@ -12,6 +12,7 @@ from lambda_kit.agents.lambda_agent import acting
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.agents.lambda_agent import precision as precision_lib
 from lambda_kit.bounds import bounds
 from lambda_kit.constraints import augmented_lagrangian
@@ -52,6 +53,7 @@ class LambdaAgent(core.AgentBuilder):
     policy_learning_rate, critic_learning_rate, cost_critic_learning_rate: Adam's.
     policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
     target_update: How shadow critics follow.
+    policy_gradient: How the policy's gradient is computed: `SelectedGradient`, with little memory, or `WholeGradient`.
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
       run's workdir, or what `save_dataset` wrote.
@@ -90,6 +92,7 @@ class LambdaAgent(core.AgentBuilder):
       critic_clip: float = 1.0,
       cost_critic_clip: float = 50.0,
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
+      policy_gradient: policy_gradients.PolicyGradient = policy_gradients.SelectedGradient(),
       planner_factory: core.PlannerFactory | None = None,
       offline_data: str | None = None,
       updates_per_call: int = 10,
@@ -117,6 +120,7 @@ class LambdaAgent(core.AgentBuilder):
     self._critic_optimizer = optimizers.make_adam(critic_learning_rate, critic_clip)
     self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
     self._target_update = target_update
+    self._policy_gradient = policy_gradient
     self._planner_factory = planner_factory
     self._offline_data = offline_data
     self._updates_per_call = updates_per_call
@@ -149,10 +153,10 @@ class LambdaAgent(core.AgentBuilder):
         budgets=np.asarray(self._budget(limits, self._objective_numbers['cost_discount'], self._action_repeat),
                            np.float32), **self._objective_numbers)
     return learning.LambdaLearner(
-        networks, self._posterior_factory(select=networks.world_model.imagination_params), objective, dataset,
-        networks_lib.example_batch(environment), self._policy_optimizer, self._critic_optimizer,
-        self._cost_critic_optimizer, self._target_update, self._num_samples, self._num_start_states, num_constraints,
-        self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips)
+        networks, self._posterior_factory(select=networks.world_model.imagination_params), objective,
+        self._policy_gradient, dataset, networks_lib.example_batch(environment), self._policy_optimizer,
+        self._critic_optimizer, self._cost_critic_optimizer, self._target_update, self._num_samples,
+        self._num_start_states, num_constraints, self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips)
 
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:

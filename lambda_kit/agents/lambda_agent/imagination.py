@@ -1,4 +1,4 @@
-"""Trajectories that posterior samples of the world model imagine under the policy (algorithms 1 and 3)."""
+"""Trajectories that a posterior sample of the world model imagines under the policy (algorithms 1 and 3)."""
 
 from typing import Callable, NamedTuple
 
@@ -8,46 +8,67 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 
-# Draws actions [S, A] for features [S, F], and tells the entropy [S] of what they were drawn from.
-SampleAction = Callable[[types.Array, core.Key], tuple[types.Array, types.Array]]
+# Makes actions [..., A] of features [..., F] and noise [..., A]; tells the entropy [...] of what they are drawn from.
+SampleAction = Callable[[types.Array, types.Array], tuple[types.Array, types.Array]]
+
+
+class Noise(NamedTuple):
+  """Standard normal numbers for each step from each start state."""
+  action: types.Array  # [H, S, A]
+  state: types.Array  # [H, S, world_model.noise_size]
 
 
 class Imagined(NamedTuple):
-  """Trajectories s_0, ..., s_H from S start states for each of N models; s_0 is the start state itself."""
-  features: types.Array  # [N, H + 1, S, F]
-  predictions: types.Predictions  # [N, H, S, ...], of the states s_1, ..., s_H.
-  entropy: types.Array  # [N, H, S], of the policy in s_0, ..., s_{H-1}.
+  """Trajectories s_0, ..., s_H from S start states; s_0 is the start state itself."""
+  features: types.Array  # [H + 1, S, F]
+  actions: types.Array  # [H, S, A]
+  entropy: types.Array  # [H, S], of the policy in s_0, ..., s_{H-1}.
 
 
-def imagine(world_model: core.WorldModel, samples: core.Params, sample_action: SampleAction, start: types.Nest,
-            key: core.Key, horizon: int) -> Imagined:
-  """Lets each posterior sample imagine a trajectory of `horizon` steps from each start state.
+def draw_noise(key: core.Key, horizon: int, num_starts: int, num_actions: int, state_noise_size: int) -> Noise:
+  """Draws the noise for all trajectories of one model. All N models get the same.
 
-  The policy is conditioned on stop_gradient(s_t) (algorithm 3, line 2): gradients reach an action only through the
-  states that follow it. All N models get the same noise, so that they differ by their weights alone: without this, a
-  bound over N would select on the noise of single trajectories, not on what the models disagree about.
-
-  Args:
-    world_model: p(s' | s, a, theta) and its heads.
-    samples: Parameters theta_1, ..., theta_N, leaves [N, ...].
-    sample_action: The policy.
-    start: States [S, ...].
-    key: Noise of actions and states.
-    horizon: H.
+  So they differ by their weights alone: without this, a bound over N would select on the noise of single
+  trajectories, not on what the models disagree about.
   """
   if horizon < 1:
     raise ValueError(f'The imagination horizon must be at least 1, got {horizon}.')
+  draw = lambda key, size: jax.random.normal(key, (horizon, num_starts, size))
+  action_key, state_key = jax.random.split(key)
+  return Noise(draw(action_key, num_actions), draw(state_key, state_noise_size))
 
-  def imagine_one(params: core.Params) -> Imagined:
-    def step(state, step_key):
-      action_key, state_key = jax.random.split(step_key)
-      features = world_model.features(state)
-      action, entropy = sample_action(jax.lax.stop_gradient(features), action_key)
-      return world_model.imagine_step(params, state, action, state_key), (features, entropy)
 
-    last, (features, entropy) = jax.lax.scan(step, start, jax.random.split(key, horizon))
-    features = jnp.concatenate([features, world_model.features(last)[None]])
-    # Outside the scan: one large product instead of H small ones.
-    return Imagined(features, world_model.predict(params, features[1:]), entropy)
+def imagine(world_model: core.WorldModel, params: core.Params, sample_action: SampleAction, start: types.Nest,
+            noise: Noise) -> Imagined:
+  """Lets one model imagine a trajectory from each start state.
 
-  return jax.vmap(imagine_one)(samples)
+  The policy is conditioned on stop_gradient(s_t) (algorithm 3, line 2): gradients reach an action only through the
+  states that follow it.
+
+  Args:
+    world_model: p(s' | s, a, theta).
+    params: theta.
+    sample_action: The policy.
+    start: States [S, ...].
+    noise: Of actions and states.
+  """
+
+  def step(state, noise):
+    features = world_model.features(state)
+    action, entropy = sample_action(jax.lax.stop_gradient(features), noise.action)
+    return world_model.imagine_step(params, state, action, noise.state), (features, action, entropy)
+
+  last, (features, actions, entropy) = jax.lax.scan(step, start, noise)
+  return Imagined(jnp.concatenate([features, world_model.features(last)[None]]), actions, entropy)
+
+
+def replay(world_model: core.WorldModel, params: core.Params, actions: types.Array, start: types.Nest,
+           state_noise: types.Array) -> types.Array:
+  """Features [H + 1, S, F] of the trajectories that `imagine` finds, given their actions [H, S, A]."""
+
+  def step(state, inputs):
+    return world_model.imagine_step(params, state, *inputs), world_model.features(state)
+
+  last, features = jax.lax.scan(step, start, (actions, state_noise))
+  return jnp.concatenate([features, world_model.features(last)[None]])
+

@@ -13,6 +13,7 @@ from lambda_kit import optimizers
 from lambda_kit import types
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.models import normalizer
 
 
@@ -43,6 +44,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     networks: World model, policy and critics.
     posterior: How the model's weights are learned and sampled.
     objective: What the policy maximises.
+    policy_gradient: How its gradient is computed, see `policy_gradients`.
     dataset: Has `batches(n)`, an iterator over n batches.
     example: A batch with the shapes of those of the dataset.
     policy_optimizer, critic_optimizer, cost_critic_optimizer: Optimisers with skipping of non-finite gradients.
@@ -57,7 +59,7 @@ class LambdaLearner(core.Learner[LearnerState]):
   """
 
   def __init__(self, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: losses.Objective,
-               dataset: Any, example: types.Trajectory, policy_optimizer: optax.GradientTransformation,
+               policy_gradient: policy_gradients.PolicyGradient, dataset: Any, example: types.Trajectory, policy_optimizer: optax.GradientTransformation,
                critic_optimizer: optax.GradientTransformation, cost_critic_optimizer: optax.GradientTransformation,
                target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
                num_start_states: int | None, num_constraints: int, updates_per_call: int, key: core.Key,
@@ -98,11 +100,12 @@ class LambdaLearner(core.Learner[LearnerState]):
       start = _start_states(output.states, num_start_states, start_key)
 
       # The policy, on bounds over the samples (lines 7 and 9).
-      (_, policy_output), gradients = jax.value_and_grad(losses.policy_loss, has_aux=True)(
-          state.policy.params, networks.policy.apply, networks.world_model, samples, start,
-          lambda features: networks.critic.apply(state.critic_shadow, features),
-          lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
-          state.solver, objective, policy_key)
+      setting = losses.Setting(
+          objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
+          value=lambda features: networks.critic.apply(state.critic_shadow, features),
+          cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
+          solver_state=state.solver)
+      gradients, policy_output = policy_gradient(setting, state.policy.params, policy_key)
       metrics['policy_gradient_norm'] = optax.global_norm(gradients)
       policy = _apply(policy_optimizer, state.policy, gradients)
 

@@ -28,6 +28,30 @@ class Objective:
   entropy_scale: float  # Weight of the policy's entropy before squashing; the paper has none.
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """What is given while the policy improves."""
+  objective: Objective
+  num_actions: int  # A
+  policy: Callable[[core.Params, types.Array], Any]  # Maps (xi, features [..., F]) to a distribution over actions.
+  world_model: core.WorldModel
+  samples: core.Params  # theta_1, ..., theta_N, leaves [N, ...].
+  start: types.Nest  # States [S, ...] from which to imagine.
+  value: Callable[[types.Array], types.Array]  # Shadow critic, features [..., F] to values [...].
+  cost_values: Callable[[types.Array], types.Array]  # Shadow safety critics, features [..., F] to values [..., C].
+  solver_state: Any  # Multipliers lambda_k and penalty mu_k.
+
+
+class Estimates(NamedTuple):
+  """What imagined trajectories are worth. Behind an axis N, if there are several models."""
+  values: types.Array  # [S, H], V_lambda(s_0), ..., V_lambda(s_{H-1}).
+  cost_values: types.Array  # [S, H, C], likewise.
+  entropy: types.Array  # [S, H], of the policy in these states.
+  weights: types.Array  # [S, H], probability that they are reached: constants.
+  rewards: types.Array  # [S, H], predicted in s_1, ..., s_H.
+  costs: types.Array  # [S, H, C], likewise.
+
+
 class CriticData(NamedTuple):
   """Selected trajectories on which one kind of critic is trained."""
   features: types.Array  # [S, H, F], of s_0, ..., s_{H-1}.
@@ -43,60 +67,70 @@ class PolicyOutput(NamedTuple):
   metrics: dict[str, types.Array]
 
 
+def sample_action(setting: Setting, policy_params: core.Params) -> imagination.SampleAction:
+  """The policy as imagination wants it."""
+
+  def sample(features, noise):
+    distribution = setting.policy(policy_params, features)
+    return distribution.from_noise(noise), distribution.gaussian_entropy()
+
+  return sample
+
+
+def estimate(setting: Setting, params: core.Params, features: types.Array, entropy: types.Array) -> Estimates:
+  """Values trajectories that one model imagined.
+
+  Args:
+    setting: Critics and discounts.
+    params: theta.
+    features: Of s_0, ..., s_H, [H + 1, S, F].
+    entropy: Of the policy, [H, S].
+  """
+  # Outside of imagination's loop: a few large products instead of H small ones each.
+  predictions = setting.world_model.predict(params, features[1:])
+  time_last = lambda x: jnp.swapaxes(x, 0, 1)
+  continuations = time_last(predictions.continuation)
+
+  def lambda_values(rewards, next_values, discount):
+    each = lambda r, c, v: returns.lambda_values(r, c, v, discount, setting.objective.lambda_)
+    return jax.vmap(each)(rewards, continuations, next_values)
+
+  rewards, costs = time_last(predictions.reward), time_last(predictions.cost)
+  return Estimates(
+      values=lambda_values(rewards, time_last(setting.value(features[1:])), setting.objective.discount),
+      cost_values=jax.vmap(lambda r, v: lambda_values(r, v, setting.objective.cost_discount), -1, -1)(
+          costs, time_last(setting.cost_values(features[1:]))),
+      entropy=time_last(entropy),
+      weights=jax.vmap(discounted_weights)(continuations),
+      rewards=rewards,
+      costs=costs)
+
+
 def discounted_weights(continuations: types.Array) -> types.Array:
   """Probabilities [H] that s_0, ..., s_{H-1} are reached, from continuations [H] of s_1, ..., s_H."""
   chex.assert_rank(continuations, 1)
   return jax.lax.stop_gradient(jnp.concatenate([jnp.ones_like(continuations[:1]), jnp.cumprod(continuations[:-1])]))
 
 
-def policy_loss(policy_params: core.Params, policy: Any, world_model: core.WorldModel, samples: core.Params,
-                start: types.Nest, value: Callable[[types.Array], types.Array],
-                cost_values: Callable[[types.Array], types.Array], solver_state: Any, objective: Objective,
-                key: core.Key) -> tuple[types.Array, PolicyOutput]:
+def lagrangian(setting: Setting, estimates: Estimates) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
   """-J(pi) + sum_i Psi_i(pi) (eq. 10), with J and J_i bounded over N posterior samples (algorithm 1).
 
   Args:
-    policy_params: xi, what the loss is differentiated by.
-    policy: Maps (xi, features) to a distribution over actions.
-    world_model, samples: theta_1, ..., theta_N, leaves [N, ...].
-    start: States [S, ...] from which to imagine.
-    value: Shadow critic, features [..., F] to values [...].
-    cost_values: Shadow safety critics, features [..., F] to values [..., C].
-    solver_state: Multipliers lambda_k and penalty mu_k.
-    objective: Everything else.
-    key: Noise.
+    setting: Bounds, solver and its state.
+    estimates: Of N models, [N, ...].
+
+  Returns:
+    The loss [], differentiable in `estimates`; and the J_i [C] with metrics.
   """
-  imagine_key, select_key = jax.random.split(key)
-
-  def sample_action(features, action_key):
-    distribution = policy(policy_params, features)
-    return distribution.sample(action_key), distribution.gaussian_entropy()
-
-  imagined = imagination.imagine(world_model, samples, sample_action, start, imagine_key, objective.horizon)
-  predictions = imagined.predictions
-  next_features = imagined.features[:, 1:]  # [N, H, S, F]
-  # [N, S, H]: time last, as the estimators have it.
-  time_last = lambda x: jnp.swapaxes(x, 1, 2)
-  continuations = time_last(predictions.continuation)
-  weights = jax.vmap(jax.vmap(discounted_weights))(continuations)
-
-  def lambda_values(rewards, next_values, discount):
-    estimate = lambda r, c, v: returns.lambda_values(r, c, v, discount, objective.lambda_)
-    return jax.vmap(jax.vmap(estimate))(time_last(rewards), continuations, time_last(next_values))
-
-  values = lambda_values(predictions.reward, value(next_features), objective.discount)
-  # One row for each constraint, [C, N, S, H].
-  expected_costs = jnp.moveaxis(predictions.cost, -1, 0)
-  next_cost_values = jnp.moveaxis(cost_values(next_features), -1, 0)
-  all_cost_values = jax.vmap(lambda r, v: lambda_values(r, v, objective.cost_discount))(expected_costs,
-                                                                                       next_cost_values)
-
-  bounded, critic = _bound(objective.reward_bound, values, weights, imagined.features, select_key)
-  bounded_costs, cost_critics = jax.vmap(
-      lambda v: _bound(objective.cost_bound, v, weights, imagined.features, select_key))(all_cost_values)
-  penalty = objective.solver.penalty(solver_state, bounded_costs, objective.budgets)
+  objective = setting.objective
+  weights = jax.lax.stop_gradient(jnp.mean(estimates.weights, axis=0))
+  weights /= jnp.sum(weights)
+  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values)[0])
+  bound_cost = lambda values: jnp.sum(weights * bounds.apply_bound(objective.cost_bound, values)[0])
+  bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values)
+  penalty = objective.solver.penalty(setting.solver_state, bounded_costs, objective.budgets)
   loss = -bounded + penalty
-  entropy = jnp.mean(imagined.entropy)
+  entropy = jnp.mean(estimates.entropy)
   if objective.entropy_scale:
     loss -= objective.entropy_scale * entropy
   metrics = {
@@ -104,36 +138,47 @@ def policy_loss(policy_params: core.Params, policy: Any, world_model: core.World
       'objective': bounded,
       'penalty': penalty,
       'entropy': entropy,
-      'imagined_reward': jnp.mean(predictions.reward),
-      'value_spread': jnp.mean(jnp.std(jnp.mean(values, axis=-1), axis=0)),
+      'imagined_reward': jnp.mean(estimates.rewards),
+      'value_spread': _spread(estimates.values),
   }
   for i in range(bounded_costs.shape[0]):
     metrics[f'cost_value/{i}'] = bounded_costs[i]
-    metrics[f'imagined_cost/{i}'] = jnp.mean(expected_costs[i])
-    metrics[f'cost_value_spread/{i}'] = jnp.mean(jnp.std(jnp.mean(all_cost_values[i], axis=-1), axis=0))
-  return loss, PolicyOutput(critic, cost_critics, bounded_costs, metrics)
+    metrics[f'imagined_cost/{i}'] = jnp.mean(estimates.costs[..., i])
+    metrics[f'cost_value_spread/{i}'] = _spread(estimates.cost_values[..., i])
+  return loss, (bounded_costs, metrics)
 
 
-def _bound(bound: core.Bound, values: types.Array, weights: types.Array, features: types.Array,
-           key: core.Key) -> tuple[types.Array, CriticData]:
-  """Bounds values [N, S, H] over N; returns their mean [], and the trajectories on which to train the critic.
+def policy_output(setting: Setting, features: types.Array, estimates: Estimates, cost_values: types.Array,
+                  metrics: dict[str, types.Array], key: core.Key) -> PolicyOutput:
+  """Gathers what critics and multipliers learn from: features [N, H + 1, S, F], estimates [N, ...], J_i [C]."""
 
-  Where a bound gives weight to several samples, one of them is drawn by its weight for each start state: critics then
-  cost the same whatever N is.
-  """
-  bounded, sample_weights = bounds.apply_bound(bound, values)  # [S, H], [N, S]
-  chosen = jax.random.categorical(key, jnp.log(bounds.critic_weights(sample_weights) + 1e-20), axis=0)  # [S]
-  starts = jnp.arange(values.shape[1])
-  mean_weights = jnp.mean(weights, axis=0)
-  average = jnp.sum(bounded * mean_weights) / jnp.sum(mean_weights)
-  data = CriticData(
-      features=jnp.swapaxes(features[:, :-1], 1, 2)[chosen, starts],
-      targets=values[chosen, starts],
-      weights=weights[chosen, starts])
-  return average, jax.lax.stop_gradient(data)
+  def select(bound, values):
+    """Trajectories of values [N, S, H].
+
+    Where a bound gives weight to several samples, one of them is drawn by its weight for each start state: critics
+    then cost the same whatever N is.
+    """
+    sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
+    chosen = jax.random.categorical(key, jnp.log(sample_weights + 1e-20), axis=0)  # [S]
+    starts = jnp.arange(values.shape[1])
+    return CriticData(features=features[chosen, :-1, starts], targets=values[chosen, starts],
+                      weights=estimates.weights[chosen, starts])
+
+  objective = setting.objective
+  output = PolicyOutput(
+      critic=select(objective.reward_bound, estimates.values),
+      cost_critics=jax.vmap(lambda values: select(objective.cost_bound, values), -1)(estimates.cost_values),
+      cost_values=cost_values,
+      metrics=metrics)
+  return jax.lax.stop_gradient(output)
 
 
 def critic_loss(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
                 data: CriticData) -> types.Array:
   """Eq. 9, [], on trajectories [S, H, F]."""
   return returns.value_loss(apply(params, data.features), data.targets, data.weights)
+
+
+def _spread(values: types.Array) -> types.Array:
+  """How far N models disagree about a start state's value, [N, S, H] to []."""
+  return jnp.mean(jnp.std(jnp.mean(values, axis=-1), axis=0))

@@ -1,0 +1,106 @@
+"""The gradient of the trajectories that count against that of all trajectories, on real networks."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit.agents.lambda_agent import losses
+from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.agents.lambda_agent import policy_gradients
+from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.bounds import bounds
+from lambda_kit.constraints import augmented_lagrangian
+from lambda_kit.constraints import pid
+from lambda_kit.models import world_model
+from lambda_kit.policies import actor
+from lambda_kit.policies import critic
+
+_N, _S, _C = 3, 10, 2
+
+
+@functools.lru_cache
+def _networks():
+  size = learner_pieces.Size((), {'vector': (4,)}, num_constraints=_C)
+  environment = learner_pieces.SpecEnvironment(size)
+  model = functools.partial(world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8)
+  return networks_lib.make_networks(
+      environment, 1, model, functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
+      functools.partial(critic.Critic, hidden_sizes=(8,)), functools.partial(critic.Critic, hidden_sizes=(8,)))
+
+
+@functools.lru_cache
+def _given():
+  """Parameters of N models that disagree, of the policy and of critics, and start states."""
+  networks = _networks()
+  size = learner_pieces.Size((), {'vector': (4,)}, num_constraints=_C)
+  batch = networks_lib.example_batch(learner_pieces.SpecEnvironment(size))
+  keys = jax.random.split(jax.random.PRNGKey(0), _N + 4)
+  models = [networks.world_model.imagination_params(networks.world_model.init(key, batch)) for key in keys[:_N]]
+  start = networks.world_model.initial_state(_S)
+  start = jax.tree.map(lambda x: jax.random.normal(keys[-1], x.shape), start)
+  return (jax.tree.map(lambda *x: jnp.stack(x), *models), start, networks.policy.init(keys[-2], networks.feature_size),
+          networks.critic.init(keys[-3], networks.feature_size),
+          networks.cost_critics.init(keys[-4], networks.feature_size))
+
+
+def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-0.5, 0.5)):
+  networks = _networks()
+  samples, start, policy, critic_params, cost_params = _given()
+  objective = losses.Objective(
+      reward_bound, cost_bound, solver, jnp.array(budgets), discount=0.9, cost_discount=0.95, lambda_=0.8, horizon=4,
+      entropy_scale=entropy_scale)
+  setting = losses.Setting(
+      objective, 2, networks.policy.apply, networks.world_model, samples, start,
+      value=lambda features: networks.critic.apply(critic_params, features),
+      cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
+      solver_state=solver.init(_C))
+  return jax.jit(lambda policy, key: method(setting, policy, key))(policy, jax.random.PRNGKey(3))
+
+
+def _assert_equal(result, expected):
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-6), result, expected)
+
+
+@pytest.mark.parametrize('bound', [bounds.UpperBound(), bounds.MeanBound(), bounds.MeanPlusStdBound(0.5)],
+                         ids=lambda bound: type(bound).__name__)
+def test_bounds_that_select_one_model_all_or_weigh_them(bound):
+  solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=(0.3, 0.7), initial_penalty_factor=0.1)
+  expected = _run(policy_gradients.WholeGradient(), bound, bounds.UpperBound(), solver)
+  _assert_equal(_run(policy_gradients.SelectedGradient(4, 3), bound, bounds.UpperBound(), solver), expected)
+  assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(expected[0]))
+
+
+@pytest.mark.parametrize('chunk_size, block_size', [(1, 1), (7, 4), (10, 400)])
+def test_sizes(chunk_size, block_size):
+  """Chunks that divide the start states, that leave a rest, and that exceed them."""
+  solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=0.5, initial_penalty_factor=0.1)
+  run = functools.partial(_run, reward_bound=bounds.UpperBound(), cost_bound=bounds.LowerBound(), solver=solver)
+  _assert_equal(run(policy_gradients.SelectedGradient(chunk_size, block_size)), run(policy_gradients.WholeGradient()))
+
+
+def test_entropy_and_another_solver():
+  run = functools.partial(_run, reward_bound=bounds.UpperBound(), cost_bound=bounds.MeanBound(),
+                          solver=pid.PidLagrangian(), entropy_scale=0.1)
+  _assert_equal(run(policy_gradients.SelectedGradient(4, 3)), run(policy_gradients.WholeGradient()))
+
+
+def test_only_trajectories_that_count_are_differentiated(monkeypatch):
+  """With costs within their budgets and no multiplier, each start state counts with one of N models."""
+  blocks = []
+  one_block = policy_gradients._block_gradient
+  monkeypatch.setattr(policy_gradients, '_block_gradient', lambda *args: (
+      jax.debug.callback(lambda coefficients: blocks.append(np.any(coefficients != 0)), args[5].values),
+      one_block(*args))[1])
+  solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=0.0, initial_penalty_factor=0.1)
+  result = _run(policy_gradients.SelectedGradient(_S, 1), bounds.UpperBound(), bounds.UpperBound(), solver,
+                budgets=(99.0, 99.0))
+  jax.block_until_ready(result)
+  assert blocks == [True] * _S
+
+
+def test_sizes_below_one_are_refused():
+  with pytest.raises(ValueError, match='block_size'):
+    policy_gradients.SelectedGradient(block_size=0)
