@@ -1,5 +1,8 @@
 """Convolutions on blocks against Haiku's."""
 
+import functools
+import re
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import haiku as hk
@@ -39,17 +42,41 @@ class ConvolutionsTest(parameterized.TestCase):
     expected, actual = both(images, kernel)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
+  @parameterized.parameters(convolutions.conv, convolutions.conv_transpose)
+  def test_gradients_in_loops_have_the_fast_order_of_axes(self, function):
+    """XLA on CPUs has fast code for one order of axes, and in loops leaves others as they are."""
+    images, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((4, 4, 3, 3))
+    gradient = jax.grad(lambda inputs: jnp.sum(function(*inputs, stride=2)**2))
+
+    def loop(images, kernel):
+      step = lambda inputs, _: (jax.tree.map(jnp.add, inputs, gradient(inputs)), None)
+      return jax.lax.scan(step, (images, kernel), length=2)[0]
+
+    labels = re.findall(r'dim_labels=(\S+)', jax.jit(loop).lower(images, kernel).compile().as_text())
+    self.assertNotEmpty(labels)
+    self.assertEqual({label.rstrip(',') for label in labels}, {'b01f_01io->b01f'})
+
   def _compare(self, ours, theirs, orient, shape):
-    """Outputs are the same for the same parameters."""
+    """Outputs and gradients are the same for the same parameters."""
     images = jax.random.normal(jax.random.key(0), (2,) + shape + (2,))
     ours, theirs = (hk.without_apply_rng(hk.transform(f)) for f in (ours, theirs))
     shapes = jax.eval_shape(ours.init, jax.random.key(1), images)['conv']
     w = jax.random.normal(jax.random.key(1), shapes['w'].shape)
     b = jnp.array([1.0, 2.0, 3.0])
-    actual = jax.jit(ours.apply)({'conv': {'w': w, 'b': b.reshape(shapes['b'].shape)}}, images)
+
+    def run(apply, w, b):
+      """Outputs, and gradients with respect to images and kernels of a function that weighs outputs differently."""
+      weigh = lambda outputs: jnp.sum(outputs * jnp.sin(jnp.arange(outputs.size).reshape(outputs.shape)))
+      loss = lambda images, w: weigh(apply({'conv': {'w': w, 'b': b}}, images))
+      return apply({'conv': {'w': w, 'b': b}}, images), jax.grad(loss, argnums=(0, 1))(images, w)
+
+    actual, (images_gradient, kernel_gradient) = jax.jit(functools.partial(run, ours.apply))(
+        w, b.reshape(shapes['b'].shape))
     with jax.numpy_rank_promotion('allow'):  # Haiku adds its bias with it.
-      expected = jax.jit(theirs.apply)({'conv': {'w': orient(w), 'b': b}}, images)
+      expected, expected_gradients = jax.jit(functools.partial(run, theirs.apply))(orient(w), b)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(images_gradient, expected_gradients[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(orient(kernel_gradient), expected_gradients[1], rtol=1e-4, atol=1e-4)
 
 
 if __name__ == '__main__':
