@@ -5,14 +5,19 @@
   python launchers/benchmark.py --parts=environment,parallel      # worker processes, too
   python launchers/benchmark.py --parts=posterior,learner         # SWAG, and an update of the learner: no simulator
   python launchers/benchmark.py --parts=learner --sizes=small --updates=20 --nosplit
+  python launchers/benchmark.py --parts=learner --sizes=paper_images,plain_images --updates=1
+  python launchers/benchmark.py --parts=acting,replay             # Observation to action; batches beside updates
+  python launchers/benchmark.py --parts=shares                    # Where the time of a run on PointGoal1 goes
+  python launchers/benchmark.py --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
 
-An update at the paper's size takes up to a minute and several GB on two cores, and compiling it minutes.
+Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
+An update at the paper's size takes half a minute on two busy cores, and compiling it as long.
 """
 
 import functools
 import json
 import pathlib
-from typing import Iterator
+from typing import Any, Iterator
 
 from absl import app
 from absl import flags
@@ -20,26 +25,35 @@ from absl import logging
 from rich import console as rich_console
 from rich import table as rich_table
 
+from lambda_kit.benchmarks import acting_speed
 from lambda_kit.benchmarks import environment_speed
 from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
 from lambda_kit.benchmarks import posterior_speed
+from lambda_kit.benchmarks import replay_speed
+from lambda_kit.benchmarks import run_shares
+from lambda_kit.benchmarks import scaling
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
-                           'What to measure, of environment, parallel, posterior and learner.')
+                           'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
+                           'replay, shares and scaling.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
-_SIZES = flags.DEFINE_list('sizes', list(learner_pieces.SIZES),
-                           f'Sizes of the learner, of {", ".join(learner_pieces.SIZES)}.')
+_SIZES = flags.DEFINE_list(
+    'sizes', [name for name, size in learner_pieces.SIZES.items() if not size.plain],
+    f'Sizes of the learner, of {", ".join(learner_pieces.SIZES)}. The plain one, a transcription that nobody has '
+    'optimised, takes minutes for an update, and 10 GB.')
 _UPDATES = flags.DEFINE_integer('updates', 3, 'Updates of the learner that are timed, after one that is not.',
                                 lower_bound=1)
 _SPLIT = flags.DEFINE_bool('split', True, 'Also time the pieces of an update, each compiled on its own.')
+_PAPER_MEMORY = flags.DEFINE_bool('paper_memory', True, 'Also compile updates at the paper\'s size for `scaling`.')
+_SCALING_FOLDER = flags.DEFINE_string('scaling_folder', None, 'Folder for the table and the figure of `scaling`.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 
 
@@ -104,14 +118,17 @@ def _measure_posterior() -> Iterator[dict]:
 def _measure_learner() -> Iterator[dict[str, dict]]:
   results = {}
   for name in _SIZES.value:
-    results[name] = learner_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)], _UPDATES.value, _SPLIT.value)
-    if _SPLIT.value:
+    size = learner_pieces.SIZES[name]
+    split = _SPLIT.value and not size.plain
+    results[name] = learner_speed.measure(size, [str(_ROOT)], _UPDATES.value, split)
+    if split:
       _print_pieces(name, results[name])
     yield results
   _print_table(
       f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
-      ['size', 'compile s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
-      [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["seconds"]:.2f}',
+      ['size', 'compile s', 'from cache s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
+      [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["cached_compile_seconds"]:.0f}',
+        f'{row["seconds"]:.2f}',
         f'{row["cpu_seconds"]:.2f}', f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}',
         f'{row["floor_ratio"]:.2f}', f'{row["cpu_floor_ratio"]:.2f}'] for name, row in results.items()])
   memory = {'arguments': 'argument_bytes', 'outputs': 'output_bytes', 'donated': 'donated_bytes',
@@ -130,6 +147,42 @@ def _print_pieces(name: str, result: dict) -> None:
        for piece, row in result['pieces'].items()])
 
 
+def _measure_acting() -> Iterator[dict[str, dict]]:
+  figures = {}
+  for name in ('paper_vectors', 'paper_images'):
+    figures[name] = acting_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)])
+    yield figures
+  _print_table(*acting_speed.table(figures))
+
+
+def _measure_replay(earlier: dict[str, Any]) -> Iterator[dict]:
+  figures = replay_speed.measure([str(_ROOT)], paper_seconds=_paper_seconds(earlier))
+  _print_table(*replay_speed.table(figures))
+  yield figures
+
+
+def _measure_shares(earlier: dict[str, Any]) -> Iterator[dict]:
+  figures = run_shares.measure([str(_ROOT)], paper_seconds=_paper_seconds(earlier))
+  _print_table(*run_shares.table(figures))
+  yield figures
+
+
+def _measure_scaling() -> Iterator[dict]:
+  figures = scaling.measure([str(_ROOT)])
+  yield figures
+  if _PAPER_MEMORY.value:
+    figures['paper'] = scaling.measure_memory(learner_pieces.SIZES['paper_vectors'], [str(_ROOT)])
+    yield figures
+  _print_table(*scaling.table(figures))
+  if _SCALING_FOLDER.value:
+    scaling.write(figures, pathlib.Path(_SCALING_FOLDER.value))
+
+
+def _paper_seconds(earlier: dict[str, Any]) -> float | None:
+  """Seconds of an update at the paper's size, where this run has measured them."""
+  return earlier.get('learner', {}).get('paper_images', {}).get('seconds')
+
+
 def _check_names(flag: flags.FlagHolder, allowed: list[str]) -> None:
   unknown = [name for name in flag.value if name not in allowed]
   if unknown:
@@ -146,18 +199,23 @@ def main(argv: list[str]) -> None:
   results = {}
   for part in _PARTS.value:
     key, measure = _MEASUREMENTS[part]
-    for figures in measure():
+    for figures in measure(results):
       results[key] = figures
       if _JSON.value:  # Each time: what follows may fail, or take too long.
         pathlib.Path(_JSON.value).write_text(json.dumps(results, indent=2), encoding='utf-8')
 
 
-# By part: where its figures stand in the file, and what takes and prints them. Yields the figures so far.
+# By part: where its figures stand in the file, and what takes and prints them. It is given the figures of earlier
+# parts, and yields its own so far.
 _MEASUREMENTS = {
-    'environment': ('environments', _measure_environments),
-    'parallel': ('parallel', _measure_parallel),
-    'posterior': ('posterior', _measure_posterior),
-    'learner': ('learner', _measure_learner),
+    'environment': ('environments', lambda _: _measure_environments()),
+    'parallel': ('parallel', lambda _: _measure_parallel()),
+    'posterior': ('posterior', lambda _: _measure_posterior()),
+    'learner': ('learner', lambda _: _measure_learner()),
+    'acting': ('acting', lambda _: _measure_acting()),
+    'replay': ('replay', _measure_replay),
+    'shares': ('shares', _measure_shares),
+    'scaling': ('scaling', lambda _: _measure_scaling()),
 }
 
 

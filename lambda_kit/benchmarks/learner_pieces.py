@@ -31,11 +31,14 @@ class Size:
   bindings: Sequence[str] = ()
   num_actions: int = 2  # A
   num_constraints: int = 1  # C
+  plain: bool = False  # Whether convolutions are JAX's own.
 
 
 SIZES = {
-    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states.
+    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
     'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
+    'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
+                         ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
     'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
     'small': Size(
         ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},

@@ -1,22 +1,26 @@
 """Time and memory of one update of the learner, beside the least time in which this machine could do it.
 
-Each size is measured in a process of its own, so that the peaks of memory don't mix, and with JAX's compilation cache
-off, so that compile times are those of a first run. Products of large matrices take turns with the updates: on a shared
+Each size is measured in a process of its own, so that the peaks of memory don't mix, and compiled with an empty cache,
+so that compile times are those of a first run. Products of large matrices take turns with the updates: on a shared
 machine, the ratio of the two says more than either. Seconds of all cores together (CPU seconds) are there, too: they
 hardly depend on what else runs.
 """
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import resource
+import tempfile
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 import jax.numpy as jnp
 import numpy as np
 
 from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import plain
 
 _GEMM_SIZE = 2048
 _GEMMS = 3  # Of each round.
@@ -34,6 +38,7 @@ def measure(size: learner_pieces.Size, search_paths: Sequence[str], updates: int
 
   Returns:
     `trace_seconds`, `compile_seconds`: until the update can run, without any cache;
+    `cached_compile_seconds`: until it can run with JAX's cache on disk, tracing included;
     `seconds`, `cpu_seconds`: medians of an update, batch and state in memory;
     `argument_bytes`, `output_bytes`, `temporary_bytes`, `donated_bytes`: as the compiler plans them. The last are
       counted in arguments and in outputs;
@@ -45,17 +50,17 @@ def measure(size: learner_pieces.Size, search_paths: Sequence[str], updates: int
   """
   context = multiprocessing.get_context('spawn')
   with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as executor:
-    return executor.submit(_measure_cold, size, search_paths, updates, split).result()
+    return executor.submit(measure_here, size, search_paths, updates, split).result()
 
 
 def measure_here(size: learner_pieces.Size, search_paths: Sequence[str], updates: int, split: bool) -> dict[str, Any]:
-  """`measure` in this process: compilations may be cached, and the peak of memory is that of all it has done."""
-  subject = learner_pieces.make_subject(size, search_paths)
-  begin = time.perf_counter()
-  lowered = subject.update.lower(subject.state, subject.batch)
-  traced = time.perf_counter()
-  compiled = lowered.compile()
-  result = dict(trace_seconds=traced - begin, compile_seconds=time.perf_counter() - traced)
+  """`measure` in this process: the peak of memory is that of all it has done."""
+  with plain.convolutions_of_jax() if size.plain else contextlib.nullcontext():
+    return _measure_subject(learner_pieces.make_subject(size, search_paths), updates, split)
+
+
+def _measure_subject(subject: learner_pieces.Subject, updates: int, split: bool) -> dict[str, Any]:
+  compiled, result = _compile_twice(subject)
   memory = compiled.memory_analysis()
   result |= dict(argument_bytes=memory.argument_size_in_bytes, output_bytes=memory.output_size_in_bytes,
                  temporary_bytes=memory.temp_size_in_bytes, donated_bytes=memory.alias_size_in_bytes)
@@ -75,6 +80,42 @@ def measure_here(size: learner_pieces.Size, search_paths: Sequence[str], updates
   if split:
     result['pieces'] = {name: measure_piece(piece, updates, rates) for name, piece in subject.pieces(state).items()}
   return result
+
+
+def _compile_twice(subject: learner_pieces.Subject) -> tuple[Any, dict[str, float]]:
+  """Compiles the update as a first run does, then as a second with its cache on disk does.
+
+  Returns:
+    The compiled update; and seconds to trace it, to compile it, and to trace it and load it from the cache.
+  """
+  clocks = [time.perf_counter()]
+  with _empty_compilation_cache():
+    lowered = subject.update.lower(subject.state, subject.batch)
+    clocks.append(time.perf_counter())
+    compiled = lowered.compile()
+    clocks.append(time.perf_counter())
+    jax.clear_caches()
+    subject.update.lower(subject.state, subject.batch).compile()
+    clocks.append(time.perf_counter())
+  trace, compile_, cached = np.diff(clocks).tolist()
+  return compiled, dict(trace_seconds=trace, compile_seconds=compile_, cached_compile_seconds=cached)
+
+
+@contextlib.contextmanager
+def _empty_compilation_cache() -> Iterator[None]:
+  """JAX caches compilations in a folder that is empty at first, and of this context only."""
+  before = {name: getattr(jax.config, name) for name in (
+      'jax_compilation_cache_dir', 'jax_enable_compilation_cache', 'jax_persistent_cache_min_compile_time_secs')}
+  with tempfile.TemporaryDirectory() as folder:
+    for name, value in zip(before, (folder, True, 0.0)):
+      jax.config.update(name, value)
+    compilation_cache.reset_cache()  # It keeps the folder of its first use.
+    try:
+      yield
+    finally:
+      for name, value in before.items():
+        jax.config.update(name, value)
+      compilation_cache.reset_cache()
 
 
 def measure_piece(piece: learner_pieces.Piece, rounds: int, rates: np.ndarray) -> dict[str, float]:
@@ -117,7 +158,3 @@ def _figures(times: Sequence[np.ndarray], flop: int, rates: np.ndarray) -> dict[
   return dict(flop=flop, seconds=float(seconds[0]), cpu_seconds=float(seconds[1]), floor_ratio=float(ratios[0]),
               cpu_floor_ratio=float(ratios[1]))
 
-
-def _measure_cold(*arguments: Any) -> dict[str, Any]:
-  jax.config.update('jax_enable_compilation_cache', False)
-  return measure_here(*arguments)

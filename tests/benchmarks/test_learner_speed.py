@@ -74,6 +74,7 @@ def test_the_figures_fit_together():
   # The state is donated, and comes out again beside the metrics.
   assert 0 < result['donated_bytes'] <= min(result['argument_bytes'], result['output_bytes'])
   assert result['peak_rss_bytes'] > result['argument_bytes'] + result['temporary_bytes']
+  assert result['cached_compile_seconds'] < result['trace_seconds'] + result['compile_seconds']
 
 
 def test_a_piece_that_carries_its_state_runs_again_and_again(subject):

@@ -65,7 +65,7 @@ class SelectedGradient:
     block_size: Start states, at most, that one model differentiates at once.
   """
 
-  def __init__(self, chunk_size: int = 400, block_size: int = 128):
+  def __init__(self, chunk_size: int = 160, block_size: int = 48):
     if chunk_size < 1 or block_size < 1:
       raise ValueError(f'SelectedGradient: chunk_size={chunk_size} and block_size={block_size} must be at least 1.')
     self._chunk_size = chunk_size
