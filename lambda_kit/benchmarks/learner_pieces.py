@@ -152,9 +152,10 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
     return parts['policy_gradient'](setting(samples, start, state), params, key)
 
   def critics(params, cost_params, data, cost_data):
-    each = lambda params, data: losses.critic_loss(params, networks.single_cost_critic, data)
-    return (jax.value_and_grad(losses.critic_loss)(params, networks.critic.apply, data),
-            jax.value_and_grad(lambda params: jnp.sum(jax.vmap(each)(params, cost_data)))(cost_params))
+    gradient = lambda params, apply, data: losses.critic_gradient(params, apply, data,
+                                                                  parts['policy_gradient'].chunk_size)
+    each = jax.vmap(lambda params, data: gradient(params, networks.single_cost_critic, data))
+    return gradient(params, networks.critic.apply, data), each(cost_params, cost_data)
 
   def optimize(modules, gradients):
     updated = []

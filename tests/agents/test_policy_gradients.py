@@ -101,6 +101,20 @@ def test_only_trajectories_that_count_are_differentiated(monkeypatch):
   assert blocks == [True] * _S
 
 
+@pytest.mark.parametrize('chunk_size', [3, 5, 10])
+def test_critics_learn_the_same_in_chunks(chunk_size):
+  """Start states that chunks divide, or not; weights that differ between chunks."""
+  apply, params = _networks().critic.apply, _given()[3]
+  keys = jax.random.split(jax.random.PRNGKey(5), 3)
+  data = losses.CriticData(
+      features=jax.random.normal(keys[0], (_S, 4, _networks().feature_size)),
+      targets=jax.random.normal(keys[1], (_S, 4)),
+      weights=jax.random.uniform(keys[2], (_S, 4)) * jnp.arange(_S)[:, None])
+  run = lambda chunk_size: jax.jit(
+      lambda params, data: losses.critic_gradient(params, apply, data, chunk_size))(params, data)
+  _assert_equal(run(chunk_size), run(None))
+
+
 def test_sizes_below_one_are_refused():
   with pytest.raises(ValueError, match='block_size'):
     policy_gradients.SelectedGradient(block_size=0)

@@ -110,16 +110,14 @@ class LambdaLearner(core.Learner[LearnerState]):
       policy = _apply(policy_optimizer, state.policy, gradients)
 
       # The critics, on the trajectories that the bounds selected (line 8).
-      critic_loss, gradients = jax.value_and_grad(losses.critic_loss)(
-          state.critic.params, networks.critic.apply, policy_output.critic)
+      critic_loss, gradients = losses.critic_gradient(
+          state.critic.params, networks.critic.apply, policy_output.critic, policy_gradient.chunk_size)
       critic = _apply(critic_optimizer, state.critic, gradients)
       metrics['critic_gradient_norm'] = optax.global_norm(gradients)
 
-      def cost_critics_loss(params):
-        each = jax.vmap(lambda params, data: losses.critic_loss(params, networks.single_cost_critic, data))
-        return jnp.sum(each(params, policy_output.cost_critics))
-
-      cost_critic_loss, gradients = jax.value_and_grad(cost_critics_loss)(state.cost_critics.params)
+      cost_critic_losses, gradients = jax.vmap(lambda params, data: losses.critic_gradient(
+          params, networks.single_cost_critic, data, policy_gradient.chunk_size))(
+              state.cost_critics.params, policy_output.cost_critics)
       cost_critics = _apply(cost_critic_optimizer, state.cost_critics, gradients)
       metrics['cost_critic_gradient_norm'] = optax.global_norm(gradients)
 
@@ -127,7 +125,7 @@ class LambdaLearner(core.Learner[LearnerState]):
       solver = objective.solver.update(state.solver, policy_output.cost_values, objective.budgets)
       for i, multiplier in enumerate(objective.solver.multipliers(solver)):
         metrics[f'multiplier/{i}'] = multiplier
-      metrics.update(policy_output.metrics, critic_loss=critic_loss, cost_critic_loss=cost_critic_loss)
+      metrics.update(policy_output.metrics, critic_loss=critic_loss, cost_critic_loss=jnp.sum(cost_critic_losses))
       updates = state.updates + 1
       new_state = LearnerState(
           posterior=posterior_state, normalizer=statistics, policy=policy, critic=critic,

@@ -5,7 +5,7 @@ that of the N S trajectories at most S count for the reward and S for each cost:
 """
 
 import functools
-from typing import Any, Callable
+from typing import Any, Protocol
 
 import gin
 import jax
@@ -16,9 +16,19 @@ from lambda_kit import types
 from lambda_kit.agents.lambda_agent import imagination
 from lambda_kit.agents.lambda_agent import losses
 
-# Maps what is given, the policy's parameters xi and a key to the gradient of `losses.lagrangian` with respect to xi,
-# and to what critics and multipliers learn from.
-PolicyGradient = Callable[[losses.Setting, core.Params, core.Key], tuple[core.Params, losses.PolicyOutput]]
+
+class PolicyGradient(Protocol):
+  """A way to compute the gradient of `losses.lagrangian`."""
+
+  chunk_size: int | None  # Start states that are worked on at once, by critics, too; None for all.
+
+  def __call__(self, setting: losses.Setting, policy_params: core.Params,
+               key: core.Key) -> tuple[core.Params, losses.PolicyOutput]:
+    """The gradient with respect to the policy's parameters xi, and what critics and multipliers learn from."""
+
+  def imagine(self, setting: losses.Setting, policy_params: core.Params,
+              noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+    """All trajectories, [N, H, S, ...], and what they are worth, [N, S, H, ...]."""
 
 
 @gin.register
@@ -27,6 +37,8 @@ class WholeGradient:
 
   For accelerators that have the memory: it grows with N S H, to 8 GB at the paper's sizes.
   """
+
+  chunk_size = None
 
   def __call__(self, setting: losses.Setting, policy_params: core.Params,
                key: core.Key) -> tuple[core.Params, losses.PolicyOutput]:
@@ -41,7 +53,6 @@ class WholeGradient:
 
   def imagine(self, setting: losses.Setting, policy_params: core.Params,
               noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
-    """All trajectories, [N, H, S, ...], and what they are worth, [N, S, H, ...]."""
     sample_action = losses.sample_action(setting, policy_params)
 
     def one_model(theta):
@@ -68,7 +79,7 @@ class SelectedGradient:
   def __init__(self, chunk_size: int = 160, block_size: int = 48):
     if chunk_size < 1 or block_size < 1:
       raise ValueError(f'SelectedGradient: chunk_size={chunk_size} and block_size={block_size} must be at least 1.')
-    self._chunk_size = chunk_size
+    self.chunk_size = chunk_size
     self._block_size = block_size
 
   def __call__(self, setting: losses.Setting, policy_params: core.Params,
@@ -82,10 +93,9 @@ class SelectedGradient:
 
   def imagine(self, setting: losses.Setting, policy_params: core.Params,
               noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
-    """All trajectories, [N, H, S, ...], and what they are worth, [N, S, H, ...]."""
     sample_action = losses.sample_action(setting, policy_params)
     num_starts = noise.action.shape[1]
-    size = min(self._chunk_size, num_starts)
+    size = min(self.chunk_size, num_starts)
     rows = _pad(jnp.arange(num_starts), size).reshape(-1, size)  # [chunks, size]
 
     def one_chunk(theta, rows):
