@@ -73,7 +73,7 @@ class SelectedGradient:
 
   Args:
     chunk_size: Start states, at most, that one model imagines at once.
-    block_size: Start states, at most, that one model differentiates at once.
+    block_size: Start states, at most, that one model differentiates at once. No more than S / N in any case.
   """
 
   def __init__(self, chunk_size: int = 160, block_size: int = 48):
@@ -128,11 +128,11 @@ class SelectedGradient:
     """
     any_of = lambda x: jnp.any(x != 0, axis=tuple(range(2, x.ndim)))
     counts = functools.reduce(jnp.logical_or, map(any_of, jax.tree.leaves(coefficients)))  # [N, S]
-    num_starts = counts.shape[1]
-    size = min(self._block_size, num_starts)
+    num_models, num_starts = counts.shape
+    size = min(self._block_size, -(-num_starts // num_models))  # Of a bound that selects, so many count for a model.
     # For each model first the start states that count, then the others, then fillers beyond the last.
     order = jax.vmap(lambda counts: _pad(jnp.argsort(~counts), size, num_starts))(counts)
-    blocks = order.reshape(counts.shape[0], -1, size)  # [N, blocks, size]
+    blocks = order.reshape(num_models, -1, size)  # [N, blocks, size]
     filled = jnp.arange(blocks.shape[1])[None] * size < jnp.sum(counts, axis=1, keepdims=True)  # [N, blocks]
     queue = jnp.argsort(~filled.reshape(-1))
 
