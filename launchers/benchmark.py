@@ -126,7 +126,7 @@ def _measure_learner() -> Iterator[dict[str, dict]]:
     yield results
   _print_table(
       f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
-      ['size', 'compile s', 'from cache s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
+      ['size', 'compile s', 'cached s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
       [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["cached_compile_seconds"]:.0f}',
         f'{row["seconds"]:.2f}',
         f'{row["cpu_seconds"]:.2f}', f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}',

@@ -15,7 +15,7 @@ _LAYOUT = ('NHWC', 'HWIO', 'NHWC')
 @contextlib.contextmanager
 def convolutions_of_jax() -> Iterator[None]:
   """Models that are traced in this context have JAX's own strided and transposed convolutions, and their gradients."""
-  with mock.patch.object(convolutions, 'conv', _conv), mock.patch.object(convolutions, 'conv_transpose', _conv_transpose):
+  with mock.patch.multiple(convolutions, conv=_conv, conv_transpose=_conv_transpose):
     yield
 
 

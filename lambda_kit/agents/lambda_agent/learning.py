@@ -59,8 +59,9 @@ class LambdaLearner(core.Learner[LearnerState]):
   """
 
   def __init__(self, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: losses.Objective,
-               policy_gradient: policy_gradients.PolicyGradient, dataset: Any, example: types.Trajectory, policy_optimizer: optax.GradientTransformation,
-               critic_optimizer: optax.GradientTransformation, cost_critic_optimizer: optax.GradientTransformation,
+               policy_gradient: policy_gradients.PolicyGradient, dataset: Any, example: types.Trajectory,
+               policy_optimizer: optax.GradientTransformation, critic_optimizer: optax.GradientTransformation,
+               cost_critic_optimizer: optax.GradientTransformation,
                target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
                num_start_states: int | None, num_constraints: int, updates_per_call: int, key: core.Key,
                max_skips: int):

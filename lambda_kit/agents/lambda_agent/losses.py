@@ -112,7 +112,8 @@ def discounted_weights(continuations: types.Array) -> types.Array:
   return jax.lax.stop_gradient(jnp.concatenate([jnp.ones_like(continuations[:1]), jnp.cumprod(continuations[:-1])]))
 
 
-def lagrangian(setting: Setting, estimates: Estimates) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
+def lagrangian(setting: Setting, estimates: Estimates
+               ) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
   """-J(pi) + sum_i Psi_i(pi) (eq. 10), with J and J_i bounded over N posterior samples (algorithm 1).
 
   Args:

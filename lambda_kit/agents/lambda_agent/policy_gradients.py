@@ -93,7 +93,8 @@ class SelectedGradient:
     parts = [nothing._replace(values=coefficients.values, entropy=coefficients.entropy),
              nothing._replace(cost_values=coefficients.cost_values)]
     gradients = [self._differentiate(setting, policy_params, imagined.actions, part, noise) for part in parts]
-    return jax.tree.map(jnp.add, *gradients), losses.policy_output(setting, imagined.features, estimates, cost_values, metrics, select_key)
+    output = losses.policy_output(setting, imagined.features, estimates, cost_values, metrics, select_key)
+    return jax.tree.map(jnp.add, *gradients), output
 
   def imagine(self, setting: losses.Setting, policy_params: core.Params,
               noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
@@ -143,8 +144,8 @@ class SelectedGradient:
       start, block_noise = _take(setting.start, noise, rows)
       # Fillers get coefficients of zero.
       weights = jax.tree.map(lambda x: x[model].at[rows].get(mode='fill', fill_value=0), coefficients)
-      block_gradient = _block_gradient(setting, policy_params, theta, start, actions[model][:, rows], weights, block_noise)
-      return jax.tree.map(jnp.add, gradient, block_gradient)
+      change = _block_gradient(setting, policy_params, theta, start, actions[model][:, rows], weights, block_noise)
+      return jax.tree.map(jnp.add, gradient, change)
 
     zeros = jax.tree.map(jnp.zeros_like, policy_params)
     return jax.lax.fori_loop(0, jnp.sum(filled), add_block, zeros)
