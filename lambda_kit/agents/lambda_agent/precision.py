@@ -47,14 +47,15 @@ def apply_policy(networks: networks_lib.LambdaNetworks, policy: jmp.Policy) -> n
 
 
 class _UnderPolicy:
-  """Has the methods of another object, with layers under a policy."""
+  """Has the attributes of another object, and its methods with layers under a policy."""
 
   def __init__(self, wrapped: Any, policy: jmp.Policy):
     self._wrapped = wrapped
     self._policy = policy
 
-  def __getattr__(self, name: str) -> Callable[..., Any]:
-    return _under_policy(getattr(self._wrapped, name), self._policy)
+  def __getattr__(self, name: str) -> Any:
+    attribute = getattr(self._wrapped, name)
+    return _under_policy(attribute, self._policy) if callable(attribute) else attribute
 
 
 def _under_policy(function: Callable[..., Any], policy: jmp.Policy) -> Callable[..., Any]:
