@@ -9,7 +9,7 @@ cores.
 
 The gradients of a convolution are convolutions, too. They are written here with axes in the one order that XLA has fast
 code for on CPUs: other orders it rearranges by itself, but not in loops such as `jax.lax.scan`, where JAX's own
-gradients of these layers took 65 times as long.
+gradients of these layers take many times as long.
 """
 
 import math
