@@ -27,13 +27,13 @@ from rich import table as rich_table
 
 from lambda_kit.benchmarks import acting_speed
 from lambda_kit.benchmarks import environment_speed
-from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
 from lambda_kit.benchmarks import posterior_speed
 from lambda_kit.benchmarks import replay_speed
 from lambda_kit.benchmarks import run_shares
 from lambda_kit.benchmarks import scaling
+from lambda_kit.benchmarks import stand_ins
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment
 
@@ -46,8 +46,8 @@ _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gym
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
 _SIZES = flags.DEFINE_list(
-    'sizes', [name for name, size in learner_pieces.SIZES.items() if not size.plain],
-    f'Sizes of the learner, of {", ".join(learner_pieces.SIZES)}. The plain one, a transcription that nobody has '
+    'sizes', [name for name, size in stand_ins.SIZES.items() if not size.plain],
+    f'Sizes of the learner, of {", ".join(stand_ins.SIZES)}. The plain one, a transcription that nobody has '
     'optimised, takes minutes for an update, and 10 GB.')
 _UPDATES = flags.DEFINE_integer('updates', 3, 'Updates of the learner that are timed, after one that is not.',
                                 lower_bound=1)
@@ -118,7 +118,7 @@ def _measure_posterior() -> Iterator[dict]:
 def _measure_learner() -> Iterator[dict[str, dict]]:
   results = {}
   for name in _SIZES.value:
-    size = learner_pieces.SIZES[name]
+    size = stand_ins.SIZES[name]
     split = _SPLIT.value and not size.plain
     results[name] = learner_speed.measure(size, [str(_ROOT)], _UPDATES.value, split)
     if split:
@@ -150,7 +150,7 @@ def _print_pieces(name: str, result: dict) -> None:
 def _measure_acting() -> Iterator[dict[str, dict]]:
   figures = {}
   for name in ('paper_vectors', 'paper_images'):
-    figures[name] = acting_speed.measure(learner_pieces.SIZES[name], [str(_ROOT)])
+    figures[name] = acting_speed.measure(stand_ins.SIZES[name], [str(_ROOT)])
     yield figures
   _print_table(*acting_speed.table(figures))
 
@@ -171,7 +171,7 @@ def _measure_scaling() -> Iterator[dict]:
   figures = scaling.measure([str(_ROOT)])
   yield figures
   if _PAPER_MEMORY.value:
-    figures['paper'] = scaling.measure_memory(learner_pieces.SIZES['paper_vectors'], [str(_ROOT)])
+    figures['paper'] = scaling.measure_memory(stand_ins.SIZES['paper_vectors'], [str(_ROOT)])
     yield figures
   _print_table(*scaling.table(figures))
   if _SCALING_FOLDER.value:
@@ -195,7 +195,7 @@ def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
   _check_names(_PARTS, list(_MEASUREMENTS))
-  _check_names(_SIZES, list(learner_pieces.SIZES))
+  _check_names(_SIZES, list(stand_ins.SIZES))
   results = {}
   for part in _PARTS.value:
     key, measure = _MEASUREMENTS[part]

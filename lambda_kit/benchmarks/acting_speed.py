@@ -13,14 +13,13 @@ import jax
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import stand_ins
 
 TARGET_MS = 3.0  # Of the median in one environment, at the paper's size.
 _OBSERVATIONS = 16  # Different ones, which the calls of a round go through.
 
 
-def measure(size: learner_pieces.Size, search_paths: Sequence[str], counts: Sequence[int] = (1, 2, 4, 8, 16),
+def measure(size: stand_ins.Size, search_paths: Sequence[str], counts: Sequence[int] = (1, 2, 4, 8, 16),
             rounds: int = 5, calls: int = 100) -> dict[str, Any]:
   """Times the actors of a size.
 

@@ -1,50 +1,21 @@
-"""The learner that gin files describe, with data that nobody gathered, and the pieces of its update one by one."""
+"""The learner of a size, ready to be run on made-up data, and the pieces of its update one by one."""
 
-import dataclasses
 import inspect
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from dm_env import specs
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.benchmarks import flops
-from lambda_kit.experiments import configuration
+from lambda_kit.benchmarks import stand_ins
 from lambda_kit.posteriors import swag
-from lambda_kit.replay import episodes
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-  """What is measured: gin files with bindings on top, and the shapes of the data."""
-  gin_files: Sequence[str]
-  observations: Mapping[str, tuple[int, ...]]  # Of 'image', 'vector' or both.
-  bindings: Sequence[str] = ()
-  num_actions: int = 2  # A
-  num_constraints: int = 1  # C
-  plain: bool = False  # Whether convolutions are JAX's own.
-
-
-SIZES = {
-    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
-    'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
-    'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
-                         ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
-    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
-    'small': Size(
-        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
-        ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
-         'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
-}
 
 
 class Piece(NamedTuple):
@@ -64,37 +35,7 @@ class Subject(NamedTuple):
   pieces: Callable[[learning.LearnerState], dict[str, Piece]]  # Pieces of the update, of a state that they copy.
 
 
-class SpecEnvironment(core.Environment):
-  """Has specs, and can't be stepped: it stands for a simulator where only shapes matter."""
-
-  next_episode = 0
-  last_step_count = 0
-
-  def __init__(self, size: Size):
-    self._size = size
-
-  @property
-  def constraint_names(self) -> tuple[str, ...]:
-    return tuple(f'cost_{i}' for i in range(self._size.num_constraints))
-
-  def observation_spec(self) -> dict[str, specs.Array]:
-    return {name: specs.BoundedArray(shape, np.uint8, 0, 255) if name == 'image' else specs.Array(shape, np.float32)
-            for name, shape in self._size.observations.items()}
-
-  def action_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray((self._size.num_actions,), np.float32, -1.0, 1.0)
-
-  def reset(self):
-    raise NotImplementedError('This environment has specs only.')
-
-  def step(self, action):
-    raise NotImplementedError('This environment has specs only.')
-
-  def render(self, height: int = 256, width: int = 256):
-    raise NotImplementedError('This environment has specs only.')
-
-
-def make_subject(size: Size, search_paths: Sequence[str]) -> Subject:
+def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   """Builds the learner as `run_experiment` does, from a seed, with a batch from a replay of random numbers.
 
   SWAG is set to have its snapshots, as it has from update 4,500 on: before, sampling costs nothing.
@@ -103,11 +44,9 @@ def make_subject(size: Size, search_paths: Sequence[str]) -> Subject:
     size: What to build.
     search_paths: Folders where gin files are looked up.
   """
-  configuration.parse(size.gin_files, size.bindings, search_paths)
-  agent = gin.get_configurable('LambdaAgent')()
-  environment = SpecEnvironment(size)
+  agent, environment = stand_ins.make_agent(size, search_paths)
   replay = agent.make_replay(environment, environment_steps=1, seed=0)
-  replay.add(_random_episode(environment, 2 * replay.sequence_length))
+  replay.add(stand_ins.random_episode(environment, 2 * replay.sequence_length, np.random.default_rng(0)))
   dataset = agent.make_dataset_iterator(replay)
   learner = agent.make_learner(environment, dataset, seed=0)
   batch = next(dataset)
@@ -196,19 +135,6 @@ def _with_snapshots(state: Any) -> Any:
   columns = jax.tree.map(lambda x: 0.05 * x, _random_like(moments.columns, jax.random.PRNGKey(1)))
   return state._replace(moments=moments._replace(
       mean=mean, columns=columns, num_snapshots=jnp.asarray(len(moments.columns), jnp.int32)))
-
-
-def _random_episode(environment: core.Environment, num_moments: int) -> episodes.Episode:
-  rng = np.random.default_rng(0)
-  normal = lambda *shape: rng.standard_normal((num_moments, *shape), np.float32)
-  observation = {name: rng.integers(0, 256, (num_moments, *spec.shape), np.uint8) if name == 'image'
-                 else normal(*spec.shape) for name, spec in environment.observation_spec().items()}
-  return episodes.Episode(
-      observation=observation,
-      action=np.tanh(normal(*environment.action_spec().shape)),
-      reward=normal(),
-      cost=(normal(len(environment.constraint_names)) > 1).astype(np.float32),
-      terminal=np.zeros((num_moments,), np.float32))
 
 
 def _random_like(tree: types.Nest, key: core.Key) -> types.Nest:

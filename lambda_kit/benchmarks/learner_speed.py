@@ -21,12 +21,13 @@ import numpy as np
 
 from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import plain
+from lambda_kit.benchmarks import stand_ins
 
-_GEMM_SIZE = 2048
+GEMM_SIZE = 2048
 _GEMMS = 3  # Of each round.
 
 
-def measure(size: learner_pieces.Size, search_paths: Sequence[str], updates: int = 3, split: bool = True
+def measure(size: stand_ins.Size, search_paths: Sequence[str], updates: int = 3, split: bool = True
             ) -> dict[str, Any]:
   """Measures the learner of a size in a new process.
 
@@ -53,7 +54,7 @@ def measure(size: learner_pieces.Size, search_paths: Sequence[str], updates: int
     return executor.submit(measure_here, size, search_paths, updates, split).result()
 
 
-def measure_here(size: learner_pieces.Size, search_paths: Sequence[str], updates: int, split: bool) -> dict[str, Any]:
+def measure_here(size: stand_ins.Size, search_paths: Sequence[str], updates: int, split: bool) -> dict[str, Any]:
   """`measure` in this process: the peak of memory is that of all it has done."""
   with plain.convolutions_of_jax() if size.plain else contextlib.nullcontext():
     return _measure_subject(learner_pieces.make_subject(size, search_paths), updates, split)
@@ -71,10 +72,10 @@ def _measure_subject(subject: learner_pieces.Subject, updates: int, split: bool)
   times, gemm_times = [], []
   for _ in range(updates):
     gemm_times += [gemm() for _ in range(_GEMMS)]
-    (state, _), seconds = _timed(compiled, state, subject.batch)
+    (state, _), seconds = timed(compiled, state, subject.batch)
     times.append(seconds)
   gemm_times += [gemm() for _ in range(_GEMMS)]
-  rates = 2 * _GEMM_SIZE**3 / np.min(gemm_times, axis=0)
+  rates = 2 * GEMM_SIZE**3 / np.min(gemm_times, axis=0)
   result |= dict(updates=updates, gemm_flop_per_second=float(rates[0]), gemm_flop_per_cpu_second=float(rates[1]),
                  **_figures(times, subject.flop, rates))
   if split:
@@ -124,7 +125,7 @@ def measure_piece(piece: learner_pieces.Piece, rounds: int, rates: np.ndarray) -
   compiled = function.lower(*piece.arguments).compile()
   arguments, times = piece.arguments, []
   for _ in range(rounds + 1):
-    output, seconds = _timed(compiled, *arguments)
+    output, seconds = timed(compiled, *arguments)
     times.append(seconds)
     if piece.carries:
       arguments = (output, *arguments[1:])
@@ -133,10 +134,10 @@ def measure_piece(piece: learner_pieces.Piece, rounds: int, rates: np.ndarray) -
 
 def make_gemm() -> Callable[[], np.ndarray]:
   """A function that multiplies two large float32 matrices, and returns its seconds and CPU seconds, [2]."""
-  matrix = jax.random.normal(jax.random.key(0), (_GEMM_SIZE, _GEMM_SIZE))
+  matrix = jax.random.normal(jax.random.key(0), (GEMM_SIZE, GEMM_SIZE))
   multiply = jax.jit(jnp.matmul)
   multiply(matrix, matrix).block_until_ready()
-  return lambda: _timed(multiply, matrix, matrix)[1]
+  return lambda: timed(multiply, matrix, matrix)[1]
 
 
 def peak_rss_bytes() -> int:
@@ -144,7 +145,7 @@ def peak_rss_bytes() -> int:
   return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts in KiB.
 
 
-def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, np.ndarray]:
+def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, np.ndarray]:
   """What a function returns, and the seconds and CPU seconds that it took, [2]."""
   clocks = lambda: np.array([time.perf_counter(), time.process_time()])
   begin = clocks()

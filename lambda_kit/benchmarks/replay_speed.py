@@ -14,18 +14,17 @@ import time
 from typing import Any, Callable, NamedTuple, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import stand_ins
 from lambda_kit.replay import sequences
 
 TARGET_SHARE = 0.05  # Of an update at the paper's size.
-_PRODUCT_SIZE = 2048
-_PAPER = learner_pieces.SIZES['paper_images']
+_PAPER = stand_ins.SIZES['paper_images']
 # The paper's batches, and next to nothing to do with them.
 CHEAP = dataclasses.replace(
     _PAPER, gin_files=(*_PAPER.gin_files, 'gin/sizes/narrow.gin'),
@@ -34,8 +33,8 @@ CHEAP = dataclasses.replace(
               'LambdaAgent.updates_per_call = 1'))
 
 
-def measure(search_paths: Sequence[str], size: learner_pieces.Size = CHEAP, num_episodes: int = 20,
-            episode_steps: int = 500, updates: int = 6, rounds: int = 3, paper: learner_pieces.Size | None = _PAPER,
+def measure(search_paths: Sequence[str], size: stand_ins.Size = CHEAP, num_episodes: int = 20,
+            episode_steps: int = 500, updates: int = 6, rounds: int = 3, paper: stand_ins.Size | None = _PAPER,
             paper_seconds: float | None = None) -> dict[str, Any]:
   """Times sampling alone, and updates with batches from the replay.
 
@@ -149,14 +148,11 @@ class _WatchedDraws:
 
 def _timed(work: Callable[[], Any]) -> np.ndarray:
   """Seconds and CPU seconds, [2]."""
-  begin, cpu_begin = time.perf_counter(), time.process_time()
-  work()
-  return np.array([time.perf_counter() - begin, time.process_time() - cpu_begin])
+  return learner_speed.timed(work)[1]
 
 
-def _least_seconds(size: learner_pieces.Size, search_paths: Sequence[str]) -> float:
+def _least_seconds(size: stand_ins.Size, search_paths: Sequence[str]) -> float:
   """FLOP of an update, at the best rate of a few large products."""
-  matrix = jax.random.normal(jax.random.key(0), (_PRODUCT_SIZE, _PRODUCT_SIZE))
-  multiply = jax.jit(jnp.matmul)
-  seconds = [_timed(lambda: multiply(matrix, matrix).block_until_ready())[0] for _ in range(6)]  # The first compiles.
-  return learner_pieces.make_subject(size, search_paths).flop * min(seconds) / (2 * _PRODUCT_SIZE**3)
+  gemm = learner_speed.make_gemm()
+  seconds = min(gemm()[0] for _ in range(5))
+  return learner_pieces.make_subject(size, search_paths).flop * seconds / (2 * learner_speed.GEMM_SIZE**3)

@@ -19,9 +19,10 @@ from matplotlib import figure as mpl_figure
 import numpy as np
 
 from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import stand_ins
 
 # From vectors, with networks of one width.
-SIZE = learner_pieces.Size(
+SIZE = stand_ins.Size(
     ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)})
 # What each number is called, and the macro or parameter that it is bound to.
 NUMBERS = {'N': 'LambdaAgent.num_samples', 'B': 'LambdaAgent.batch_size', 'L': 'EpisodeBuffer.sequence_length',
@@ -36,7 +37,7 @@ _COLORS = ('#2f6fbb', '#e08214', '#1b8a5a')
 _LABELS = {'cpu_seconds': 'CPU seconds', 'gflop': 'FLOP', 'temporary_mb': 'temporary memory'}
 
 
-def measure(search_paths: Sequence[str], size: learner_pieces.Size = SIZE, base: Mapping[str, int] | None = None,
+def measure(search_paths: Sequence[str], size: stand_ins.Size = SIZE, base: Mapping[str, int] | None = None,
             sweeps: Mapping[str, Sequence[int]] | None = None, rounds: int = 5) -> dict[str, Any]:
   """Measures updates around a base.
 
@@ -64,7 +65,7 @@ def measure(search_paths: Sequence[str], size: learner_pieces.Size = SIZE, base:
       name: {column: _exponent(sweep, column) for column in _COLUMNS} for name, sweep in rows.items()})
 
 
-def measure_memory(size: learner_pieces.Size, search_paths: Sequence[str],
+def measure_memory(size: stand_ins.Size, search_paths: Sequence[str],
                    sweeps: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[dict[str, float]]]:
   """Compiles updates of a size with other numbers. Returns rows like those of `measure`, without times."""
   rows = {}
@@ -145,13 +146,13 @@ class _Program:
     return dict(seconds=float(seconds), cpu_seconds=float(cpu_seconds), **self.plan)
 
 
-def _changed(size: learner_pieces.Size, numbers: Mapping[str, int]) -> learner_pieces.Size:
+def _changed(size: stand_ins.Size, numbers: Mapping[str, int]) -> stand_ins.Size:
   """A size with other numbers."""
   bindings = (f'{NUMBERS[name]} = {value}' for name, value in numbers.items())
   return dataclasses.replace(size, bindings=(*size.bindings, *bindings))
 
 
-def _compile(sizes: Sequence[learner_pieces.Size], search_paths: Sequence[str]) -> list[_Program]:
+def _compile(sizes: Sequence[stand_ins.Size], search_paths: Sequence[str]) -> list[_Program]:
   with futures.ThreadPoolExecutor(_COMPILERS) as executor:
     pending = []
     for size in sizes:  # Made one after the other: gin has one configuration for all threads.

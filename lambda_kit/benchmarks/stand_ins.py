@@ -1,18 +1,74 @@
 """Agents that gin files describe, with observations and episodes of random numbers instead of a simulator's."""
 
-from typing import Any, Sequence
+import dataclasses
+from typing import Any, Mapping, Sequence
 
+from dm_env import specs
 import gin
 import numpy as np
 
+from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.experiments import configuration
 from lambda_kit.replay import episodes
 
 
-def make_agent(size: learner_pieces.Size, search_paths: Sequence[str]) -> tuple[Any, core.Environment]:
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """What is measured: gin files with bindings on top, and the shapes of the data."""
+  gin_files: Sequence[str]
+  observations: Mapping[str, tuple[int, ...]]  # Of 'image', 'vector' or both.
+  bindings: Sequence[str] = ()
+  num_actions: int = 2  # A
+  num_constraints: int = 1  # C
+  plain: bool = False  # Whether convolutions are JAX's own.
+
+
+SIZES = {
+    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
+    'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
+    'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
+                         ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
+    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
+    'small': Size(
+        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
+        ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
+         'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
+}
+
+
+class SpecEnvironment(core.Environment):
+  """Has specs, and can't be stepped: it stands for a simulator where only shapes matter."""
+
+  next_episode = 0
+  last_step_count = 0
+
+  def __init__(self, size: Size):
+    self._size = size
+
+  @property
+  def constraint_names(self) -> tuple[str, ...]:
+    return tuple(f'cost_{i}' for i in range(self._size.num_constraints))
+
+  def observation_spec(self) -> dict[str, specs.Array]:
+    return {name: specs.BoundedArray(shape, np.uint8, 0, 255) if name == 'image' else specs.Array(shape, np.float32)
+            for name, shape in self._size.observations.items()}
+
+  def action_spec(self) -> specs.BoundedArray:
+    return specs.BoundedArray((self._size.num_actions,), np.float32, -1.0, 1.0)
+
+  def reset(self):
+    raise NotImplementedError('This environment has specs only.')
+
+  def step(self, action):
+    raise NotImplementedError('This environment has specs only.')
+
+  def render(self, height: int = 256, width: int = 256):
+    raise NotImplementedError('This environment has specs only.')
+
+
+def make_agent(size: Size, search_paths: Sequence[str]) -> tuple[Any, core.Environment]:
   """The agent of a size, and an environment that has nothing but specs.
 
   Args:
@@ -20,7 +76,7 @@ def make_agent(size: learner_pieces.Size, search_paths: Sequence[str]) -> tuple[
     search_paths: Folders where gin files are looked up.
   """
   configuration.parse(size.gin_files, size.bindings, search_paths)
-  return gin.get_configurable('LambdaAgent')(), learner_pieces.SpecEnvironment(size)
+  return gin.get_configurable('LambdaAgent')(), SpecEnvironment(size)
 
 
 def random_observations(environment: core.Environment, leading: tuple[int, ...],

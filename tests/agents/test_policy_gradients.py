@@ -10,7 +10,7 @@ import pytest
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.agents.lambda_agent import policy_gradients
-from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import stand_ins
 from lambda_kit.bounds import bounds
 from lambda_kit.constraints import augmented_lagrangian
 from lambda_kit.constraints import pid
@@ -23,8 +23,8 @@ _N, _S, _C = 3, 10, 2
 
 @functools.lru_cache
 def _networks():
-  size = learner_pieces.Size((), {'vector': (4,)}, num_constraints=_C)
-  environment = learner_pieces.SpecEnvironment(size)
+  size = stand_ins.Size((), {'vector': (4,)}, num_constraints=_C)
+  environment = stand_ins.SpecEnvironment(size)
   model = functools.partial(world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8)
   return networks_lib.make_networks(
       environment, 1, model, functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
@@ -35,8 +35,8 @@ def _networks():
 def _given():
   """Parameters of N models that disagree, of the policy and of critics, and start states."""
   networks = _networks()
-  size = learner_pieces.Size((), {'vector': (4,)}, num_constraints=_C)
-  batch = networks_lib.example_batch(learner_pieces.SpecEnvironment(size))
+  size = stand_ins.Size((), {'vector': (4,)}, num_constraints=_C)
+  batch = networks_lib.example_batch(stand_ins.SpecEnvironment(size))
   keys = jax.random.split(jax.random.PRNGKey(0), _N + 4)
   models = [networks.world_model.imagination_params(networks.world_model.init(key, batch)) for key in keys[:_N]]
   start = networks.world_model.initial_state(_S)

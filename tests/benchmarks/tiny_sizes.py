@@ -6,10 +6,10 @@ Vectors are those of the built-in CMDP: tests that let it run and tests that don
 import dataclasses
 import pathlib
 
-from lambda_kit.benchmarks import learner_pieces
+from lambda_kit.benchmarks import stand_ins
 
 ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
-VECTORS = learner_pieces.Size(
+VECTORS = stand_ins.Size(
     ('gin/tiny_grid.gin',), {'vector': (2,)},
     ('WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 5', 'LambdaAgent.num_samples = 3',
      'LambdaAgent.horizon = 4', 'EpisodeBuffer.sequence_length = 6', 'Swag.num_models = 2'))

@@ -6,16 +6,15 @@ import pathlib
 import time
 
 import pytest
+import submitit
 
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import processes
+from lambda_kit.sweeps import slurm_executor
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
 from tests.sweeps import fakes
-
-submitit = pytest.importorskip('submitit', reason='submitit is not installed: pip install -e .[slurm]')
-from lambda_kit.sweeps import slurm_executor  # pylint: disable=wrong-import-position
 
 State = interfaces.State
 
