@@ -8,6 +8,7 @@
   python launchers/benchmark.py --parts=learner --sizes=paper_images,plain_images --updates=1
   python launchers/benchmark.py --parts=acting,replay             # Observation to action; batches beside updates
   python launchers/benchmark.py --parts=shares                    # Where the time of a run on PointGoal1 goes
+  python launchers/benchmark.py --parts=baselines                 # PPO, TRPO, CPO beside bare steps
   python launchers/benchmark.py --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
 
 Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
@@ -26,6 +27,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from lambda_kit.benchmarks import acting_speed
+from lambda_kit.benchmarks import baseline_speed
 from lambda_kit.benchmarks import environment_speed
 from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
@@ -41,7 +43,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
                            'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares and scaling.')
+                           'replay, shares, baselines and scaling.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
@@ -167,6 +169,14 @@ def _measure_shares(earlier: dict[str, Any]) -> Iterator[dict]:
   yield figures
 
 
+def _measure_baselines() -> Iterator[dict[str, dict]]:
+  figures = {}
+  for name in baseline_speed.ALGORITHMS:
+    figures[name] = baseline_speed.measure(name, [str(_ROOT)], rounds=_ROUNDS.value)
+    yield figures
+  _print_table(*baseline_speed.table(figures))
+
+
 def _measure_scaling() -> Iterator[dict]:
   figures = scaling.measure([str(_ROOT)])
   yield figures
@@ -215,6 +225,7 @@ _MEASUREMENTS = {
     'acting': ('acting', lambda _: _measure_acting()),
     'replay': ('replay', _measure_replay),
     'shares': ('shares', _measure_shares),
+    'baselines': ('baselines', lambda _: _measure_baselines()),
     'scaling': ('scaling', lambda _: _measure_scaling()),
 }
 

@@ -85,16 +85,19 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     target_kl: delta.
     cg_iterations: Of conjugate gradients.
     damping: Added to the diagonal of the Fisher matrix.
+    fisher_every: Each so many-th step of an epoch counts in that matrix; all of them count in gradients and in the
+      line search.
     backtracks: Fractions of the step to try.
     shrinkage: From each of them to the next.
   """
 
-  def __init__(self, target_kl: float = 0.01, cg_iterations: int = 10, damping: float = 0.1, backtracks: int = 10,
-               shrinkage: float = 0.8):
-    trpo.check_settings('Cpo', target_kl, cg_iterations, damping, backtracks, shrinkage)
+  def __init__(self, target_kl: float = 0.01, cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 4,
+               backtracks: int = 10, shrinkage: float = 0.8):
+    trpo.check_settings('Cpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._target_kl = target_kl
     self._cg_iterations = cg_iterations
     self._damping = damping
+    self._fisher_every = fisher_every
     self._backtracks, self._shrinkage = backtracks, shrinkage
 
   def init(self, params: core.Params, num_constraints: int) -> tuple[()]:
@@ -107,20 +110,22 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
   def update(self, state: tuple[()], params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,
              costs: surrogates.EpisodeCosts, key: core.Key) -> tuple[tuple[()], core.Params, dict[str, types.Array]]:
     flat, unflatten = flatten_util.ravel_pytree(params)
-    outputs = lambda flat: apply(unflatten(flat), batch.observation)
-    kl = lambda new, old: surrogates.mean_kl(batch.weight, new, old)
+    outputs = lambda flat, batch: apply(unflatten(flat), batch.observation)
+    kl = lambda new, old, batch: surrogates.mean_kl(batch.weight, new, old)
+    thinned = surrogates.thin(batch, self._fisher_every)
 
     def evaluate(flat: types.Array) -> tuple[types.Array, types.Array, types.Array]:
       """Loss, cost and KL divergence of a policy, relative to the one that gathered the data."""
-      policy = outputs(flat)
+      policy = outputs(flat, batch)
       ratio = surrogates.ratios(policy, batch)
       return (-surrogates.surrogate(ratio, batch), surrogates.cost_surrogates(ratio, batch)[0],
-              kl(policy, batch.policy))
+              kl(policy, batch.policy, batch))
 
     (loss, cost, _), pullback = jax.vjp(evaluate, flat)
     one, zero = jnp.ones(()), jnp.zeros(())
     (gradient,), (cost_gradient,) = pullback((one, zero, zero)), pullback((zero, one, zero))
-    product = trust_region.fisher_product(outputs, kl, flat, self._damping)
+    product = trust_region.fisher_product(
+        lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping)
     natural = trust_region.conjugate_gradients(product, gradient, self._cg_iterations)  # H^-1 g
     natural_cost = trust_region.conjugate_gradients(product, cost_gradient, self._cg_iterations)  # H^-1 b
     image = product(natural)

@@ -40,7 +40,7 @@ class Ppo(core.PolicyOptimizer[PpoState]):
 
   def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), clip: float = 0.2,
                iterations: int = 80, target_kl: float = 0.01, kl_margin: float = 1.2, learning_rate: float = 3e-4,
-               entropy_scale: float = 0.0, batch_size: int | None = None):
+               entropy_scale: float = 0.0, batch_size: int | None = 4096):
     if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1:
       raise ValueError(f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, and '
                        f'iterations={iterations} at least 1.')

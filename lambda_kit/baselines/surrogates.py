@@ -82,8 +82,13 @@ def standardise(values: types.Array, weights: types.Array, scale: bool) -> types
 
 
 def subset(batch: Batch, key: core.Key, size: int | None) -> Batch:
-  """`size` steps drawn with replacement; all of them for None."""
-  if size is None:
+  """`size` steps drawn with replacement; all of them for None, or if there are no more than that."""
+  if size is None or size >= batch.weight.shape[0]:
     return batch
   chosen = jax.random.randint(key, (size,), 0, batch.weight.shape[0])
   return jax.tree.map(lambda x: x[chosen], batch)
+
+
+def thin(batch: Batch, every: int) -> Batch:
+  """Each `every`-th step."""
+  return jax.tree.map(lambda x: x[::every], batch)

@@ -31,19 +31,21 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     target_kl: delta.
     cg_iterations: Of conjugate gradients.
     damping: Added to the diagonal of H.
+    fisher_every: Each so many-th step of an epoch counts in H; all of them count in gradients and in the line search.
     backtracks: Fractions to try.
     shrinkage: s.
     entropy_scale: Weight of the policy's entropy in the objective.
   """
 
   def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), target_kl: float = 0.01,
-               cg_iterations: int = 10, damping: float = 0.1, backtracks: int = 10, shrinkage: float = 0.8,
-               entropy_scale: float = 0.0):
-    check_settings('Trpo', target_kl, cg_iterations, damping, backtracks, shrinkage)
+               cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 4, backtracks: int = 10,
+               shrinkage: float = 0.8, entropy_scale: float = 0.0):
+    check_settings('Trpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._solver = solver
     self._target_kl = target_kl
     self._cg_iterations = cg_iterations
     self._damping = damping
+    self._fisher_every = fisher_every
     self._backtracks, self._shrinkage = backtracks, shrinkage
     self._entropy_scale = entropy_scale
 
@@ -55,19 +57,21 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     solver_state = self._solver.update(state.solver, costs.cost_return, costs.limit)
     multipliers = self._solver.multipliers(solver_state)
     flat, unflatten = flatten_util.ravel_pytree(params)
-    outputs = lambda flat: apply(unflatten(flat), batch.observation)
-    kl = lambda new, old: surrogates.mean_kl(batch.weight, new, old)
+    outputs = lambda flat, batch: apply(unflatten(flat), batch.observation)
+    kl = lambda new, old, batch: surrogates.mean_kl(batch.weight, new, old)
+    thinned = surrogates.thin(batch, self._fisher_every)
 
     def loss(flat: types.Array) -> tuple[types.Array, types.Array]:
-      policy = outputs(flat)
+      policy = outputs(flat, batch)
       ratio = surrogates.ratios(policy, batch)
       entropy = surrogates.weighted_mean(policy.entropy(), batch.weight)
       objective = surrogates.penalised(surrogates.surrogate(ratio, batch) + self._entropy_scale * entropy,
                                        surrogates.cost_surrogates(ratio, batch), multipliers)
-      return -objective, kl(policy, batch.policy)
+      return -objective, kl(policy, batch.policy, batch)
 
     (before, _), gradient = jax.value_and_grad(loss, has_aux=True)(flat)
-    product = trust_region.fisher_product(outputs, kl, flat, self._damping)
+    product = trust_region.fisher_product(
+        lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping)
     direction = trust_region.conjugate_gradients(product, gradient, self._cg_iterations)
     step = -jnp.sqrt(2.0 * self._target_kl / (jnp.vdot(direction, product(direction)) + 1e-8)) * direction
 
@@ -85,10 +89,12 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     return TrpoState(solver_state), unflatten(flat), metrics
 
 
-def check_settings(name: str, target_kl: float, cg_iterations: int, damping: float, backtracks: int,
-                   shrinkage: float) -> None:
+def check_settings(name: str, target_kl: float, cg_iterations: int, damping: float, fisher_every: int,
+                   backtracks: int, shrinkage: float) -> None:
   """Refuses settings of a trust region that make no sense."""
-  if not (target_kl > 0.0 and damping >= 0.0 and 0.0 < shrinkage < 1.0) or min(cg_iterations, backtracks) < 1:
+  if not (target_kl > 0.0 and damping >= 0.0 and 0.0 < shrinkage < 1.0) or min(
+      cg_iterations, fisher_every, backtracks) < 1:
     raise ValueError(
         f'{name}: target_kl={target_kl} must be positive, damping={damping} not negative, shrinkage={shrinkage} '
-        f'between 0 and 1, and cg_iterations={cg_iterations} and backtracks={backtracks} at least 1.')
+        f'between 0 and 1, and cg_iterations={cg_iterations}, fisher_every={fisher_every} and backtracks={backtracks} '
+        'at least 1.')

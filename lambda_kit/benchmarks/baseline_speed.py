@@ -1,0 +1,134 @@
+"""How fast the model-free baselines train, beside bare steps of the same number of worker processes.
+
+An epoch is the real one: the loop of the experiment with its actor, its rollout and its update. Epochs and bare stepping
+with random actions take turns, so that they meet the same noise. The first epoch compiles programs and doesn't count.
+Evaluations, checkpoints and logs are left out.
+"""
+
+import time
+from typing import Any, Mapping, Sequence
+
+import dm_env
+import gin
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.environments import parallel
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import loggers
+from lambda_kit.experiments import rollout_loop
+from lambda_kit.experiments import run
+
+ALGORITHMS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
+GIN_FILES = ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin')
+TARGET_SHARE = 0.7  # Of the rate of bare steps.
+
+
+def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES,
+            bindings: Sequence[str] = (), num_workers: int = 2, rounds: int = 3) -> dict[str, Any]:
+  """Trains for some epochs.
+
+  Args:
+    algorithm: One of `ALGORITHMS`.
+    search_paths: Folders where gin files are looked up.
+    gin_files: The task.
+    bindings: On top.
+    num_workers: k.
+    rounds: Epochs that are timed.
+
+  Returns:
+    Medians over rounds: `steps_per_second` of training, `bare_steps_per_second` of environments alone, `share`, the
+    first of the second, `update_seconds` and `update_cpu_seconds` of an epoch's update.
+  """
+  configuration.parse([*gin_files, f'gin/baselines/{algorithm}.gin'],
+                      [f'RolloutLoop.num_environments = {num_workers}', *bindings], search_paths)
+  race = _Race(num_workers, rounds)
+  rows = run.run_experiment(job=race.run, loop_factory=race.make_loop)
+  return dict(algorithm=algorithm, num_workers=num_workers, rounds=rounds,
+              **{name: float(np.median([row[name] for row in rows])) for name in rows[0]})
+
+
+def table(results: Mapping[str, dict[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
+  """Title, headings and rows for the figures of `measure`, by algorithm."""
+  rows = [[name, f'{row["steps_per_second"]:.0f}', f'{row["bare_steps_per_second"]:.0f}', f'{row["share"]:.0%}',
+           f'{row["update_seconds"]:.1f}', f'{row["update_cpu_seconds"]:.1f}', f'{1e6 / row["steps_per_second"] / 60:.0f}']
+          for name, row in results.items()]
+  first = next(iter(results.values()))
+  return (f'Training with {first["num_workers"]} workers (median of {first["rounds"]} epochs; target: '
+          f'{TARGET_SHARE:.0%} of bare steps)',
+          ['algorithm', 'steps per second', 'bare', 'share', 'update s', 'update CPU s', 'minutes for 1M steps'], rows)
+
+
+class _Race:
+  """Epochs of an experiment against bare steps."""
+
+  def __init__(self, num_workers: int, rounds: int):
+    self._num_workers = num_workers
+    self._rounds = rounds
+
+  def make_loop(self, learner: core.OnPolicyLearner, environment_factory: core.EnvironmentFactory,
+                **kwargs: Any) -> rollout_loop.RolloutLoop:
+    """The experiment's loop, with a timer around the learner."""
+    self._learner = _TimedLearner(learner)
+    self._environment_factory = environment_factory
+    return gin.get_configurable(rollout_loop.RolloutLoop)(
+        learner=self._learner, environment_factory=environment_factory, **kwargs)
+
+  def run(self, experiment: run.Experiment) -> list[dict[str, float]]:
+    """A row for each round."""
+    loop = experiment.loop
+    loop.connect(loggers.LoggerGroup([]))
+    loop.run_episode()
+    num_steps = loop.state.environment_steps
+    rows = []
+    with parallel.ParallelEnvironments(self._environment_factory, self._num_workers, seed=1) as environments:
+      for _ in range(self._rounds):
+        bare_seconds = _take_steps(environments, num_steps)
+        begin = time.perf_counter()
+        loop.run_episode()
+        seconds = time.perf_counter() - begin
+        update_seconds, update_cpu_seconds = self._learner.last_update
+        rows.append(dict(steps_per_second=num_steps / seconds, bare_steps_per_second=num_steps / bare_seconds,
+                         share=bare_seconds / seconds, update_seconds=update_seconds,
+                         update_cpu_seconds=update_cpu_seconds))
+    return rows
+
+
+def _take_steps(environments: parallel.ParallelEnvironments, num_steps: int) -> float:
+  """Takes random actions in new episodes, as an epoch does. Returns seconds."""
+  rng, spec = np.random.default_rng(0), environments.action_spec()
+  begin, steps = time.perf_counter(), 0
+  environments.reset()
+  while steps < num_steps:
+    timestep = environments.step(rng.uniform(spec.minimum, spec.maximum, (environments.num_environments, *spec.shape)))
+    steps += int(environments.last_step_counts.sum())
+    if np.any(timestep.step_type == dm_env.StepType.LAST):
+      environments.reset_done()
+  return time.perf_counter() - begin
+
+
+class _TimedLearner(core.OnPolicyLearner):
+  """Keeps the seconds and CPU seconds of the last update."""
+
+  def __init__(self, learner: core.OnPolicyLearner):
+    self._learner = learner
+    self.last_update: tuple[float, float] | None = None
+
+  def collect(self, rollout: types.Rollout) -> None:
+    self._learner.collect(rollout)
+
+  def step(self, num_updates: int) -> dict[str, float]:
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    metrics = self._learner.step(num_updates)
+    self.last_update = (time.perf_counter() - begin, time.process_time() - cpu_begin)
+    return metrics
+
+  def get_variables(self, names: Sequence[str]) -> list[Any]:
+    return self._learner.get_variables(names)
+
+  def save(self) -> Any:
+    return self._learner.save()
+
+  def restore(self, state: Any) -> None:
+    self._learner.restore(state)
