@@ -1,7 +1,8 @@
 """How an update of the learner grows: time, FLOP and memory against N, B, L, H and the networks' width.
 
-From a small base one number at a time is changed. All programs are compiled first and then take turns, so that they
-meet the same noise. An update's work has a part that posterior samples share (the model's update, critics) and one that
+From a small base one number at a time is changed. The programs of a number's values are compiled first and then take
+turns, so that they meet the same noise; then they are dropped, since a process may map only so many pieces of machine
+code (vm.max_map_count: 17 of these programs were too many). An update's work has a part that posterior samples share (the model's update, critics) and one that
 each of them has on its own (imagination and its gradient), so time against N is a line that doesn't go through 0:
 growth is below N. Start states are all B L states of a batch, as in the paper: so imagination grows with B and L, too.
 
@@ -28,7 +29,7 @@ SIZE = stand_ins.Size(
 NUMBERS = {'N': 'LambdaAgent.num_samples', 'B': 'LambdaAgent.batch_size', 'L': 'EpisodeBuffer.sequence_length',
            'H': 'LambdaAgent.horizon', 'width': 'WIDTH'}
 BASE = {'N': 3, 'B': 8, 'L': 16, 'H': 8, 'width': 128}
-SWEEPS = {'N': (1, 2, 3, 4, 5, 6, 8, 10), 'B': (4, 8, 16, 32), 'L': (8, 16, 32), 'H': (4, 8, 16),
+SWEEPS = {'N': (1, 2, 3, 5, 7, 10), 'B': (4, 8, 16, 32), 'L': (8, 16, 32), 'H': (4, 8, 16),
           'width': (64, 128, 256)}
 PAPER_SWEEPS = {'N': (1, 5, 10)}
 _COMPILERS = 2  # Programs that are compiled at once: a core each, as compiling hardly uses more.
@@ -54,13 +55,7 @@ def measure(search_paths: Sequence[str], size: stand_ins.Size = SIZE, base: Mapp
     each figure best.
   """
   base, sweeps = dict(base or BASE), sweeps or SWEEPS
-  points = {_key(base, name, value): base | {name: value} for name, values in sweeps.items() for value in values}
-  programs = dict(zip(points, _compile([_changed(size, numbers) for numbers in points.values()], search_paths)))
-  for _ in range(rounds + 1):
-    for program in programs.values():
-      program.run()
-  rows = {name: [dict(value=value, **programs[_key(base, name, value)].figures()) for value in values]
-          for name, values in sweeps.items()}
+  rows = {name: _measure_sweep(size, base, name, values, search_paths, rounds) for name, values in sweeps.items()}
   return dict(base=base, rounds=rounds, sweeps=rows, exponents={
       name: {column: _exponent(sweep, column) for column in _COLUMNS} for name, sweep in rows.items()})
 
@@ -162,9 +157,14 @@ def _compile(sizes: Sequence[stand_ins.Size], search_paths: Sequence[str]) -> li
     return [_Program(subject, compiled.result()) for subject, compiled in pending]
 
 
-def _key(base: Mapping[str, int], name: str, value: int) -> tuple[int, ...]:
-  """Tells points apart; the base is a point of all sweeps that pass through it."""
-  return tuple((dict(base) | {name: value}).values())
+def _measure_sweep(size: stand_ins.Size, base: Mapping[str, int], name: str, values: Sequence[int],
+                   search_paths: Sequence[str], rounds: int) -> list[dict[str, float]]:
+  """A row for each value of one number."""
+  programs = _compile([_changed(size, {**base, name: value}) for value in values], search_paths)
+  for _ in range(rounds + 1):
+    for program in programs:
+      program.run()
+  return [dict(value=value, **program.figures()) for value, program in zip(values, programs)]
 
 
 def _exponent(sweep: Sequence[Mapping[str, float]], column: str) -> float:
