@@ -6,8 +6,8 @@ FLAGS ?=
 run: setup  ## PointGoal1 in its quick profile: table, learning curve and video in runs/
 	$(PYTHON) launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin $(FLAGS)
 
-test: setup
-	$(PYTHON) -m pytest -m "not slow" $(FLAGS)
+test: setup  ## on all cores, at most 8
+	$(PYTHON) -m pytest -m "not slow" --numprocesses=auto --maxprocesses=8 --dist=worksteal $(FLAGS)
 
 proofs: setup  ## the slow tests
 	$(PYTHON) -m pytest -m slow $(FLAGS)
