@@ -113,12 +113,10 @@ def draw(result: dict[str, Any]) -> mpl_figure.Figure:
 
 
 def write(result: dict[str, Any], folder: pathlib.Path) -> None:
-  """Writes scaling.md, scaling.png and scaling.svg."""
+  """Writes scaling.md and scaling.png."""
   folder.mkdir(parents=True, exist_ok=True)
   (folder / 'scaling.md').write_text(to_markdown(result), encoding='utf-8')
-  figure = draw(result)
-  for suffix in ('png', 'svg'):
-    figure.savefig(folder / f'scaling.{suffix}', dpi=150)
+  draw(result).savefig(folder / 'scaling.png', dpi=100)
 
 
 class _Program:
