@@ -34,23 +34,26 @@ class Ppo(core.PolicyOptimizer[PpoState]):
     target_kl: KL divergence between the policies before and after the update.
     kl_margin: The update stops once the divergence is more than `kl_margin` times its target.
     learning_rate: Adam's.
+    warmup: Gradient steps until Adam has that rate. Its first steps are of one size for all parameters, whatever their
+      gradients are: at the full rate a single one of them leaves the trust region far behind.
     entropy_scale: Weight of the policy's entropy in the objective.
     batch_size: Steps drawn at random for each gradient step; None for all of them.
   """
 
   def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), clip: float = 0.2,
                iterations: int = 80, target_kl: float = 0.01, kl_margin: float = 1.2, learning_rate: float = 3e-4,
-               entropy_scale: float = 0.0, batch_size: int | None = 4096):
-    if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1:
-      raise ValueError(f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, and '
-                       f'iterations={iterations} at least 1.')
+               warmup: int = 100, entropy_scale: float = 0.0, batch_size: int | None = None):
+    if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1 or warmup < 0:
+      raise ValueError(f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, '
+                       f'iterations={iterations} at least 1, and warmup={warmup} not negative.')
     self._solver = solver
     self._clip = clip
     self._iterations = iterations
     self._max_kl = kl_margin * target_kl
     self._entropy_scale = entropy_scale
     self._batch_size = batch_size
-    self._adam = optimizers.make_adam(learning_rate, clip_norm=math.inf, eps=1e-8)
+    rate = optax.warmup_constant_schedule(learning_rate / (1 + warmup), learning_rate, warmup)
+    self._adam = optimizers.make_adam(rate, clip_norm=math.inf, eps=1e-8)
 
   def init(self, params: core.Params, num_constraints: int) -> PpoState:
     return PpoState(self._adam.init(params), self._solver.init(num_constraints))

@@ -81,6 +81,16 @@ def test_ppo_stops_once_the_policy_has_moved_far_enough():
   assert divergence(before) <= 0.012
 
 
+def test_the_first_steps_of_ppo_are_small():
+  networks, params, batch = fakes.policy_and_batch(num_steps=300)
+  costs = fakes.episode_costs(0.0, 5.0)
+  for warmup, rate in ((0, 1e-2), (100, 1e-2 / 101)):
+    _, new_params, _ = _update(ppo.Ppo(iterations=1, learning_rate=1e-2, warmup=warmup), networks, params, batch, costs)
+    # Adam's first step is of one size for all parameters with a gradient.
+    change = jax.tree.map(lambda new, old: np.abs(new - old).max(), new_params, params)
+    np.testing.assert_allclose(max(jax.tree.leaves(change)), rate, rtol=1e-2)
+
+
 def test_ppo_raises_its_objective():
   networks, params, batch = fakes.policy_and_batch(num_steps=300)
   _, new_params, _ = _update(ppo.Ppo(learning_rate=3e-3), networks, params, batch, fakes.episode_costs(0.0, 5.0))
