@@ -29,6 +29,7 @@ class OnPolicyAgent(core.AgentBuilder):
     lambda_, cost_lambda: Of generalised advantage estimation.
     critic_learning_rate, critic_iterations: Of Adam's steps on critics, in each update.
     critic_batch_size: Steps drawn at random for each of these; None for all of them.
+    image_chunk_size: Images that networks see at a time; the memory of an update grows with it.
     normalize_observations: Whether vectors are centred and scaled by running statistics.
     max_skips: Non-finite gradients in a row before the run is stopped.
   """
@@ -38,14 +39,16 @@ class OnPolicyAgent(core.AgentBuilder):
                critic_factory: Callable[..., Any] = gaussian.ObservationCritic, discount: float = 0.99,
                cost_discount: float = 0.99, lambda_: float = 0.97, cost_lambda: float = 0.97,
                critic_learning_rate: float = 1e-3, critic_iterations: int = 80, critic_batch_size: int | None = 2048,
-               normalize_observations: bool = True, max_skips: int = 50):
+               image_chunk_size: int = 500, normalize_observations: bool = True, max_skips: int = 50):
+    if image_chunk_size < 1:
+      raise ValueError(f'OnPolicyAgent.image_chunk_size = {image_chunk_size} must be at least 1.')
     for name, value in dict(discount=discount, cost_discount=cost_discount, lambda_=lambda_,
                             cost_lambda=cost_lambda).items():
       if not 0.0 <= value <= 1.0:
         raise ValueError(f'OnPolicyAgent.{name} = {value} must be between 0 and 1.')
     self._cost_limit = cost_limit
     self._policy_optimizer = policy_optimizer
-    self._factories = (policy_factory, critic_factory)
+    self._networks_arguments = (policy_factory, critic_factory, image_chunk_size)
     self._reward_numbers, self._cost_numbers = (discount, lambda_), (cost_discount, cost_lambda)
     self._critic_training = learning.CriticTraining(critic_learning_rate, critic_iterations, critic_batch_size)
     self._normalize = normalize_observations
@@ -86,5 +89,5 @@ class OnPolicyAgent(core.AgentBuilder):
   def _make_networks(self, environment: core.Environment) -> gaussian.OnPolicyNetworks:
     # Made once: gin's references would build other objects at each call.
     if self._networks is None:
-      self._networks = gaussian.make_networks(environment, *self._factories)
+      self._networks = gaussian.make_networks(environment, *self._networks_arguments)
     return self._networks

@@ -1,5 +1,6 @@
 """Policy and critics of the model-free baselines, as in safety-starter-agents (Ray, Achiam and Amodei, 2019)."""
 
+import math
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import chex
@@ -114,18 +115,51 @@ class OnPolicyNetworks(NamedTuple):
 
 
 def make_networks(environment: core.Environment, policy_factory: Callable[..., hk.Module] = GaussianPolicy,
-                  critic_factory: Callable[..., hk.Module] = ObservationCritic) -> OnPolicyNetworks:
-  """Makes networks that fit `environment`. Both factories are called inside of a Haiku transform."""
+                  critic_factory: Callable[..., hk.Module] = ObservationCritic,
+                  image_chunk_size: int = 500) -> OnPolicyNetworks:
+  """Makes networks that fit `environment`. Both factories are called inside of a Haiku transform.
+
+  Where there are images, networks see `image_chunk_size` observations at a time, and what they computed between is
+  computed again for gradients: convolutions of all images of an epoch would take tens of gigabytes.
+  """
   observation_spec, num_actions = environment.observation_spec(), environment.action_spec().shape[0]
   num_constraints = len(environment.constraint_names)
   example = {name: jnp.zeros(spec.shape, spec.dtype) for name, spec in observation_spec.items()}
-  policy = _transform(lambda: policy_factory(num_actions=num_actions), example)
-  critic = _transform(critic_factory, example)
+  chunk_size = image_chunk_size if 'image' in example else None
+  policy = _transform(lambda: policy_factory(num_actions=num_actions), example, chunk_size)
+  critic = _transform(critic_factory, example, chunk_size)
   critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + num_constraints)),
                     apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1))
   return OnPolicyNetworks(observation_spec, num_constraints, policy, critics)
 
 
-def _transform(module_factory: Callable[[], hk.Module], example: types.Observation) -> Network:
+def _transform(module_factory: Callable[[], hk.Module], example: types.Observation, chunk_size: int | None) -> Network:
   network = hk.without_apply_rng(hk.transform(lambda observation: module_factory()(observation)))
-  return Network(lambda key: network.init(key, example), network.apply)
+  apply = network.apply if chunk_size is None else _in_chunks(network.apply, example, chunk_size)
+  return Network(lambda key: network.init(key, example), apply)
+
+
+def _in_chunks(apply: Callable[[core.Params, types.Observation], Any], example: types.Observation,
+               chunk_size: int) -> Callable[[core.Params, types.Observation], Any]:
+  """The same function of observations [..., *example.shape], on a chunk of them at a time, forth and back."""
+
+  def chunked(params: core.Params, observation: types.Observation) -> Any:
+    leading = observation['image'].shape[:-example['image'].ndim]
+    num_observations = math.prod(leading)
+    if num_observations <= chunk_size:
+      return apply(params, observation)
+    num_chunks = -(-num_observations // chunk_size)
+    missing = num_chunks * chunk_size - num_observations
+
+    def split(values: types.Array, like: types.Array) -> types.Array:  # [num_chunks, chunk_size, ...]
+      values = values.reshape((num_observations, *like.shape))
+      padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * like.ndim)
+      return padded.reshape((num_chunks, chunk_size, *like.shape))
+
+    outputs = jax.lax.map(jax.checkpoint(lambda chunk: apply(params, chunk)),
+                          {name: split(values, example[name]) for name, values in observation.items()})
+    join = lambda values: values.reshape((-1, *values.shape[2:]))[:num_observations].reshape(
+        (*leading, *values.shape[2:]))
+    return jax.tree.map(join, outputs)
+
+  return chunked

@@ -20,7 +20,8 @@ def fisher_product(outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any
 
   With J the Jacobian of a policy's outputs (means and standard deviations at all observations) and M the Hessian of
   the KL divergence in these outputs, H = J^T M J exactly: at the current policy the KL divergence has no gradient, so
-  second derivatives of the outputs don't count. J v is a jvp, J^T u a vjp; both share one linearisation.
+  second derivatives of the outputs don't count. J^T u is a vjp, and J v the vjp of that linear function of u instead of
+  a jvp: convolutions have gradients of their own (`models/convolutions.py`), and no forward derivatives.
 
   Args:
     outputs: Maps parameters [P] to the outputs, a pytree.
@@ -29,11 +30,11 @@ def fisher_product(outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any
     damping: Added to the diagonal.
   """
   chex.assert_rank(params, 1)
-  current, times_jacobian = jax.linearize(outputs, params)
-  times_transposed = jax.linear_transpose(times_jacobian, params)
+  current, times_transposed = jax.vjp(outputs, params)
+  _, times_jacobian = jax.vjp(lambda cotangent: times_transposed(cotangent)[0], jax.tree.map(jnp.zeros_like, current))
 
   def product(vector: types.Array) -> types.Array:
-    tangent = times_jacobian(vector)
+    tangent, = times_jacobian(vector)
     _, curved = jax.jvp(jax.grad(lambda new: kl(new, current)), (current,), (tangent,))
     return times_transposed(curved)[0] + damping * vector
 

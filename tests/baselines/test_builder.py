@@ -42,18 +42,19 @@ def _run(agent, environment, epochs=1):
   return learner, loop
 
 
-@pytest.mark.parametrize('observations, num_constraints', [(('vector',), 2), (('image', 'vector'), 1)])
-def test_everything_learns_from_vectors_and_images(observations, num_constraints):
+@pytest.mark.parametrize('method, observations, num_constraints', [
+    (None, ('vector',), 2), (None, ('image', 'vector'), 1), (cpo.Cpo(), ('image',), 1)])
+def test_everything_learns_from_vectors_and_images(method, observations, num_constraints):
   environment = grid_cmdp.GridCmdp(seed=0, episode_length=20, observations=observations,
                                    num_constraints=num_constraints)
-  agent = _agent()
+  agent = _agent(method=method, image_chunk_size=16)
   before = jax.tree.map(np.array, agent.make_learner(environment, None, 0).save())
   learner, _ = _run(agent, environment)
   after = learner.save()
   for name in ('policy', 'critics'):
     for old, new in zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)), strict=True):
       assert np.isfinite(new).all() and not np.array_equal(old, new), name
-  assert after.normalizer.count == 40
+  assert after.normalizer.count == 40 * ('vector' in observations)
 
 
 def test_a_restored_learner_goes_on_to_the_bit():
