@@ -13,6 +13,11 @@ from lambda_kit.baselines import gaussian
 from lambda_kit.models import normalizer
 
 
+# Steps that noise is drawn for at once. Without random numbers a step is so small a program that XLA runs it on a CPU
+# in the calling thread, which takes a fraction of the time of waking another one.
+_NOISE_STEPS = 1000
+
+
 class GaussianActor(core.BatchedActor):
   """Acts in one environment, or in k at once.
 
@@ -26,19 +31,27 @@ class GaussianActor(core.BatchedActor):
   def __init__(self, networks: gaussian.OnPolicyNetworks, variable_source: core.VariableSource, key: core.Key,
                evaluation: bool):
     self._source = variable_source
-    self._first_key = self._key = key
-    self._step = jax.jit(make_step(networks, evaluation))
+    self._first_key = key
+    self._evaluation = evaluation
+    self._num_actions = networks.num_actions
+    self._take_mode = jax.jit(make_mode(networks))
+    self._take_action = jax.jit(lambda variables, observation, noise: _policy(
+        networks, variables, observation).from_noise(noise))  # Not clipped: the density is that of what was drawn.
+    self._draw = jax.jit(lambda key, shape: jax.random.normal(key, shape), static_argnums=1)
+    self.reseed(0)
     self.update()
 
   def reseed(self, episode: int) -> None:
     self._key = jax.random.fold_in(self._first_key, episode)
+    self._actions_taken = 0
 
   def select_action(self, observation: types.Observation) -> np.ndarray:
     return self.select_actions({name: np.asarray(value)[None] for name, value in observation.items()})[0]
 
   def select_actions(self, observation: types.Observation) -> np.ndarray:
-    actions, self._key = self._step(self._variables, self._key, observation)
-    return np.asarray(actions)
+    if self._evaluation:
+      return np.asarray(self._take_mode(self._variables, observation))
+    return np.asarray(self._take_action(self._variables, observation, self._next_noise(observation)))
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     """Remembers nothing."""
@@ -49,29 +62,33 @@ class GaussianActor(core.BatchedActor):
   def update(self, wait: bool = False) -> None:
     self._variables, = self._source.get_variables(('policy',))
 
+  def _next_noise(self, observation: types.Observation) -> np.ndarray:
+    """[k, A], a function of the key of `reseed` and of the number of actions since."""
+    block, index = divmod(self._actions_taken, _NOISE_STEPS)
+    if index == 0:
+      shape = (_NOISE_STEPS, len(next(iter(observation.values()))), self._num_actions)
+      self._noise = np.asarray(self._draw(jax.random.fold_in(self._key, block), shape))
+    self._actions_taken += 1
+    return self._noise[index]
 
-def make_step(networks: gaussian.OnPolicyNetworks,
-              evaluation: bool) -> Callable[[Any, core.Key, types.Observation], tuple[types.Array, core.Key]]:
-  """A pure function from variables, key and observations [k, ...] to actions [k, A] and the next key."""
 
-  def step(variables: Any, key: core.Key, observation: types.Observation) -> tuple[types.Array, core.Key]:
-    policy = networks.policy.apply(variables['policy'], normalizer.normalize(variables['normalizer'], observation))
-    if evaluation:
-      return jnp.clip(policy.mode(), -1.0, 1.0), key
-    key, action_key = jax.random.split(key)
-    return policy.sample(action_key), key  # Not clipped: the density is that of what was drawn.
-
-  return step
+def make_mode(networks: gaussian.OnPolicyNetworks) -> Callable[[Any, types.Observation], types.Array]:
+  """A pure function from variables and observations [k, ...] to the likeliest actions [k, A] within bounds."""
+  return lambda variables, observation: jnp.clip(_policy(networks, variables, observation).mode(), -1.0, 1.0)
 
 
 def make_pure_policy(networks: gaussian.OnPolicyNetworks, variables: Any, settings: dict[str, Any]) -> core.PurePolicy:
   """What an actor in evaluation does with these variables."""
-  actor_step = make_step(networks, evaluation=True)
+  take_mode = make_mode(networks)
 
   def step(variables: Any, carry: types.Nest, observation: types.Observation, is_first: types.Array,
            episode: types.Array) -> tuple[types.Array, types.Nest]:
     del is_first, episode  # Each action follows from its observation alone.
-    action, _ = actor_step(variables, jax.random.PRNGKey(0), observation)
-    return action, carry
+    return take_mode(variables, observation), carry
 
   return core.PurePolicy(step, variables, (), settings)
+
+
+def _policy(networks: gaussian.OnPolicyNetworks, variables: Any,
+            observation: types.Observation) -> gaussian.DiagonalGaussian:
+  return networks.policy.apply(variables['policy'], normalizer.normalize(variables['normalizer'], observation))

@@ -23,7 +23,12 @@ class DiagonalGaussian(NamedTuple):
 
   def sample(self, key: core.Key) -> types.Array:
     """Draws actions [..., A]."""
-    return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+    return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
+
+  def from_noise(self, noise: types.Array) -> types.Array:
+    """The actions [..., A] that standard normal noise [..., A] makes."""
+    chex.assert_equal_shape([noise, self.mean])
+    return self.mean + jnp.exp(self.log_std) * noise
 
   def mode(self) -> types.Array:
     """[..., A]."""
@@ -109,6 +114,7 @@ class Network(NamedTuple):
 class OnPolicyNetworks(NamedTuple):
   """All networks of a baseline, for the shapes of one environment."""
   observation_spec: Mapping[str, Any]
+  num_actions: int  # A
   num_constraints: int  # C
   policy: Network  # To a `DiagonalGaussian` [..., A].
   critics: Network  # To values [..., 1 + C]: first of the reward, then of each cost. Parameters [1 + C, ...].
@@ -130,7 +136,7 @@ def make_networks(environment: core.Environment, policy_factory: Callable[..., h
   critic = _transform(critic_factory, example, chunk_size)
   critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + num_constraints)),
                     apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1))
-  return OnPolicyNetworks(observation_spec, num_constraints, policy, critics)
+  return OnPolicyNetworks(observation_spec, num_actions, num_constraints, policy, critics)
 
 
 def _transform(module_factory: Callable[[], hk.Module], example: types.Observation, chunk_size: int | None) -> Network:
