@@ -10,6 +10,7 @@
   python launchers/benchmark.py --parts=shares                    # Where the time of a run on PointGoal1 goes
   python launchers/benchmark.py --parts=baselines                 # PPO, TRPO, CPO beside bare steps
   python launchers/benchmark.py --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
+  python launchers/benchmark.py --parts=report                    # A report about a thousand runs
 
 Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
 An update at the paper's size takes half a minute on two busy cores, and compiling it as long.
@@ -33,6 +34,7 @@ from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
 from lambda_kit.benchmarks import posterior_speed
 from lambda_kit.benchmarks import replay_speed
+from lambda_kit.benchmarks import report_speed
 from lambda_kit.benchmarks import run_shares
 from lambda_kit.benchmarks import scaling
 from lambda_kit.benchmarks import stand_ins
@@ -43,7 +45,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
                            'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares, baselines and scaling.')
+                           'replay, shares, baselines, scaling and report.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
@@ -188,6 +190,12 @@ def _measure_scaling() -> Iterator[dict]:
     scaling.write(figures, pathlib.Path(_SCALING_FOLDER.value))
 
 
+def _measure_report() -> Iterator[list[dict]]:
+  figures = report_speed.measure(_ROOT)
+  _print_table(*report_speed.table(figures))
+  yield figures
+
+
 def _paper_seconds(earlier: dict[str, Any]) -> float | None:
   """Seconds of an update at the paper's size, where this run has measured them."""
   return earlier.get('learner', {}).get('paper_images', {}).get('seconds')
@@ -227,6 +235,7 @@ _MEASUREMENTS = {
     'shares': ('shares', _measure_shares),
     'baselines': ('baselines', lambda _: _measure_baselines()),
     'scaling': ('scaling', lambda _: _measure_scaling()),
+    'report': ('report', lambda _: _measure_report()),
 }
 
 

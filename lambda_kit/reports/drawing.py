@@ -100,8 +100,9 @@ def draw_band(axes: mpl_axes.Axes, steps: np.ndarray, estimate: statistics.Estim
 def save(figure: mpl_figure.Figure, folder: pathlib.Path, name: str) -> bytes:
   """Writes `name`.png and `name`.svg, each complete or not at all. Returns the PNG."""
   data = {}
-  figure.draw_without_rendering()
-  figure.set_layout_engine('none')  # Panels have their places, which take long to find, for both formats.
+  # Panels get their places once for both formats. An engine that stays would also draw everything twice.
+  figure.get_layout_engine().execute(figure)
+  figure.set_layout_engine(None)
   with rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name}):  # Text stays text; the same input, the same file.
     for form in ('png', 'svg'):
       buffer = io.BytesIO()

@@ -175,7 +175,7 @@ def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identi
       report(problems_lib.CORRUPT_LINE, f'{workdir}/evaluation.jsonl',
              f'the evaluation at step {row["environment_steps"]:,} has no return, cost return or cost regret')
       continue
-    steps = int(row['environment_steps'])
+    steps = row['environment_steps']
     points.append((steps, *(value.sum() for value in values)))
     # One that is much later says nothing about the protocol's step, unless the run ends with it: epochs may be long.
     is_near = steps < wanted + identity.evaluate_every or identity.environment_steps == wanted
@@ -191,12 +191,12 @@ def _read_episodes(folder: pathlib.Path, workdir: str, report: Report,
   """The time of the first episode, and the last step. Adds the cost of an agent step in episodes to the curves."""
   points, first_time, steps, mean = streams.Thinned(), None, 0, None
   for row in _rows(folder, 'episode.jsonl', workdir, report):
-    steps = int(row['environment_steps'])
-    if first_time is None and streams.is_number(row.get('time')):
-      first_time = row['time']
-    costs, length = row.get('cost_return'), row.get('length')
-    costs = costs if isinstance(costs, list) else [costs]
-    if all(map(streams.is_number, costs)) and streams.is_number(length) and length > 0:
+    steps = row['environment_steps']
+    if first_time is None:
+      first_time = streams.number(row.get('time'))
+    costs, length = row.get('cost_return'), streams.number(row.get('length'))
+    costs = list(map(streams.number, costs if isinstance(costs, list) else [costs]))
+    if None not in costs and length is not None and length > 0:
       cost = sum(costs) / length
       mean = cost if mean is None else mean + _SMOOTHING * (cost - mean)
       points.append((steps, mean))
@@ -214,8 +214,9 @@ def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: di
   for row in rows.items():
     sums: dict[str, float] = {}
     for key, name in columns.items():
-      if streams.is_number(row.get(key)):
-        sums[name] = sums.get(name, 0.0) + row[key]
+      value = streams.number(row.get(key))
+      if value is not None:
+        sums[name] = sums.get(name, 0.0) + value
     for name, value in sums.items():
       points[name].append((row['environment_steps'], value))
   curves.update({name: _curve(found) for name, found in points.items() if found})
@@ -230,7 +231,7 @@ def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple
   diagnoses = []
   for row in _rows(folder, 'diagnosis.jsonl', workdir, report):
     if len(diagnoses) < _MAX_DIAGNOSES:
-      diagnoses.append(Diagnosis(int(row['environment_steps']), str(row.get('name')), str(row.get('message'))))
+      diagnoses.append(Diagnosis(row['environment_steps'], str(row.get('name')), str(row.get('message'))))
   return tuple(diagnoses)
 
 
@@ -242,9 +243,10 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_ti
   if not all(np.isfinite(number).all() for number in numbers):
     report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
     return None
-  seconds = float(row['time'] - first_time) if streams.is_number(row.get('time')) and first_time is not None else 0.0
+  time = streams.number(row.get('time'))
+  seconds = time - first_time if time is not None and first_time is not None else 0.0
   return records.SeedScore(
-      identity.task, identity.algorithm, identity.seed, identity.protocol, int(row['environment_steps']),
+      identity.task, identity.algorithm, identity.seed, identity.protocol, row['environment_steps'],
       float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash,
       workdir)
 

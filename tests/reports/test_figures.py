@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.reports import collection
 from lambda_kit.reports import comparison_figures
 from lambda_kit.reports import drawing
@@ -10,7 +11,6 @@ from lambda_kit.reports import learner_figures
 from lambda_kit.reports import runs
 from lambda_kit.reports import statistics_figures
 from lambda_kit.reports import summary
-from tests.reports import synthetic
 
 _COLORS = drawing.algorithm_colors(['LAMBDA', 'PPO'])
 
@@ -20,9 +20,9 @@ def collected(tmp_path_factory):
   """LAMBDA ends with returns 10, 11 and 12, PPO with 20, 21 and 22, CPO is under way."""
   folder = tmp_path_factory.mktemp('runs')
   for seed in range(3):
-    synthetic.write_run(folder / f'lambda-{seed}', seed=seed)
-    synthetic.write_run(folder / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
-    synthetic.write_run(folder / f'cpo-{seed}', agent='Cpo', seed=seed, stop_after=1 + seed)
+    synthetic_runs.write_run(folder / f'lambda-{seed}', seed=seed)
+    synthetic_runs.write_run(folder / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
+    synthetic_runs.write_run(folder / f'cpo-{seed}', agent='Cpo', seed=seed, stop_after=1 + seed)
   return collection.collect(*runs.read_runs(folder))
 
 
@@ -49,8 +49,8 @@ class TestLearningCurves:
     assert steps.tolist() == [250_000] and band.value.tolist() == [2.75]
 
   def test_seeds_that_logged_at_different_steps(self, tmp_path):
-    synthetic.write_run(tmp_path / 'a', evaluations=4)
-    synthetic.write_run(tmp_path / 'b', evaluations=2, seed=1)
+    synthetic_runs.write_run(tmp_path / 'a', evaluations=4)
+    synthetic_runs.write_run(tmp_path / 'b', evaluations=2, seed=1)
     groups = collection.collect(*runs.read_runs(tmp_path)).groups
     assert len(groups) == 2  # Evaluated at other steps: other configurations, which are not averaged.
 

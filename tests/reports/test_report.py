@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
+from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.metrics import records
 from lambda_kit.reports import problems as problems_lib
 from lambda_kit.reports import report
-from tests.reports import synthetic
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
@@ -49,10 +49,10 @@ def written(tmp_path_factory):
   """A report about LAMBDA and PPO on one task, with a run that is unfinished and one with a warning."""
   folder = tmp_path_factory.mktemp('report')
   for seed in range(3):
-    synthetic.write_run(folder / 'runs' / f'lambda-{seed}', seed=seed, bindings='Swag.decay = 0.5\n',
+    synthetic_runs.write_run(folder / 'runs' / f'lambda-{seed}', seed=seed, bindings='Swag.decay = 0.5\n',
                         stop_after=None if seed else 3,
                         diagnoses=['<b class=injected>KL</b> </script>'] if seed else ())
-    synthetic.write_run(folder / 'runs' / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
+    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
   (folder / 'runs' / 'lambda-1' / 'video.mp4').write_bytes(b'no real video')
   with open(folder / 'runs' / 'ppo-1' / 'episode.jsonl', 'a', encoding='utf-8') as file:
     file.write('{"torn')
@@ -105,7 +105,7 @@ class TestFiles:
     assert text.count('</script>') == 2  # The data can't end their element.
 
   def test_stale_files_go_and_others_stay(self, tmp_path):
-    folder = synthetic.write_run(tmp_path / 'runs' / 'a', 'Other', steps=4000, learner_rows=0)
+    folder = synthetic_runs.write_run(tmp_path / 'runs' / 'a', 'Other', steps=4000, learner_rows=0)
     out = tmp_path / 'out'
     report.write_report(tmp_path / 'runs', out)
     (out / 'tables' / 'mine.md').write_bytes(b'')
@@ -156,7 +156,7 @@ class TestLauncher:
     assert done.returncode == 1 and 'there is no folder' in done.stderr and 'Traceback' not in done.stderr
 
   def test_tells_problems_and_writes_again_when_a_run_goes_on(self, tmp_path):
-    folder = synthetic.write_run(tmp_path / 'runs' / 'a', 'X', steps=4000, stop_after=3, learner_rows=0)
+    folder = synthetic_runs.write_run(tmp_path / 'runs' / 'a', 'X', steps=4000, stop_after=3, learner_rows=0)
     command = [sys.executable, str(_ROOT / 'launchers' / 'report.py'), f'--runs={tmp_path / "runs"}',
                f'--out={tmp_path / "out"}', '--watch', '--interval=1']
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -176,9 +176,9 @@ class TestLauncher:
 
 
 def test_many_runs(tmp_path):
-  """So many that several processes read them. A thousand of the paper's length take 45 s of a processor."""
+  """So many that several processes read them. `launchers/benchmark.py --parts=report` does it with a thousand."""
   for i in range(110):
-    synthetic.write_run(tmp_path / 'runs' / str(i), 'X', ('Ppo', 'Cpo')[i % 2], seed=i // 2, steps=4000, learner_rows=0)
+    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('Ppo', 'Cpo')[i % 2], seed=i // 2, steps=4000, learner_rows=0)
   collected = report.write_report(tmp_path / 'runs', tmp_path / 'out')
   assert len(collected.scores()) == 110 and not collected.problems
   assert [group.algorithm for group in collected.of_task('X')] == ['CPO', 'PPO']

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.metrics import protocols
 from lambda_kit.metrics import records
 from lambda_kit.reports import collection
@@ -16,7 +17,6 @@ from lambda_kit.reports import identity
 from lambda_kit.reports import problems as problems_lib
 from lambda_kit.reports import runs
 from lambda_kit.reports import streams
-from tests.reports import synthetic
 
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ def _kinds(collected):
 class TestReading:
 
   def test_a_run_becomes_a_score(self, tmp_path):
-    synthetic.write_run(tmp_path / 'a' / 'b', seed=3, diagnoses=['KL jumped'])
+    synthetic_runs.write_run(tmp_path / 'a' / 'b', seed=3, diagnoses=['KL jumped'])
     (run,), problems = runs.read_runs(tmp_path)
     assert not problems
     # Return 10 + seed. The first episode ends at 1001 s, the fourth evaluation at 1400 s.
@@ -47,13 +47,13 @@ class TestReading:
     assert run.diagnoses == (runs.Diagnosis(1_000_000, 'exploding_kl', 'KL jumped'),)
 
   def test_a_longer_run_is_scored_at_the_papers_steps(self, tmp_path):
-    synthetic.write_run(tmp_path / 'run', steps=2_000_000)  # Evaluated at 0.5, 1, 1.5 and 2M; PointGoal1 counts 1M.
+    synthetic_runs.write_run(tmp_path / 'run', steps=2_000_000)  # Evaluated at 0.5, 1, 1.5 and 2M; PointGoal1 counts 1M.
     (run,), _ = runs.read_runs(tmp_path)
     assert run.score.environment_steps == 1_000_000 and run.score.episode_return == 5.0
     assert run.identity.protocol == protocols.paper_protocol('PointGoal1')
 
   def test_the_end_of_a_run_counts_however_late_its_epoch_ends(self, tmp_path):
-    folder = synthetic.write_run(tmp_path / 'run', evaluations=40)
+    folder = synthetic_runs.write_run(tmp_path / 'run', evaluations=40)
     lines = (folder / 'evaluation.jsonl').read_text().splitlines()
     late = json.dumps({**json.loads(lines[-1]), 'environment_steps': 1_050_000})  # Evaluations are 25,000 apart.
     (folder / 'evaluation.jsonl').write_text('\n'.join([*lines[:-1], late]))
@@ -61,15 +61,15 @@ class TestReading:
     assert run.score.environment_steps == 1_050_000 and not problems
 
   def test_folders_inside_a_workdir_are_no_runs(self, tmp_path):
-    synthetic.write_run(tmp_path / 'run')
-    synthetic.write_run(tmp_path / 'run' / 'checkpoints' / 'copy')
+    synthetic_runs.write_run(tmp_path / 'run')
+    synthetic_runs.write_run(tmp_path / 'run' / 'checkpoints' / 'copy')
     assert [run.workdir for run in runs.read_runs(tmp_path)[0]] == ['run']
     assert [run.workdir for run in runs.read_runs(tmp_path / 'run')[0]] == ['run']  # The folder itself may be one.
 
   def test_memory_does_not_grow_with_logs(self, tmp_path):
     peaks = []
     for rows in (1_000, 8_000):
-      synthetic.write_run(tmp_path / str(rows) / 'run', learner_rows=rows)
+      synthetic_runs.write_run(tmp_path / str(rows) / 'run', learner_rows=rows)
       gc.collect()
       tracemalloc.start()
       (run,), _ = runs.read_runs(tmp_path / str(rows))
@@ -128,8 +128,8 @@ class TestBadInput:
 
   def test_unfinished_runs_and_missing_seeds(self, tmp_path):
     for seed in range(3):
-      synthetic.write_run(tmp_path / f'lambda-{seed}', seed=seed)
-      synthetic.write_run(tmp_path / f'ppo-{seed}', seed=seed, agent='Ppo', stop_after=None if seed else 2)
+      synthetic_runs.write_run(tmp_path / f'lambda-{seed}', seed=seed)
+      synthetic_runs.write_run(tmp_path / f'ppo-{seed}', seed=seed, agent='Ppo', stop_after=None if seed else 2)
     collected = _collect(tmp_path)
     assert _kinds(collected) == [problems_lib.MISSING_SEED, problems_lib.UNFINISHED]
     ppo, ours = collected.of_task('PointGoal1')
@@ -138,9 +138,9 @@ class TestBadInput:
     assert 'seed 0: its numbers are over 2 of 3 seeds' in str(collected.problems[1])
 
   def test_mixed_protocols_are_refused(self, tmp_path):
-    synthetic.write_run(tmp_path / 'paper')
-    synthetic.write_run(tmp_path / 'short', seed=1, steps=40_000)
-    synthetic.write_run(tmp_path / 'limit', seed=2, limit=10.0)
+    synthetic_runs.write_run(tmp_path / 'paper')
+    synthetic_runs.write_run(tmp_path / 'short', seed=1, steps=40_000)
+    synthetic_runs.write_run(tmp_path / 'limit', seed=2, limit=10.0)
     collected = _collect(tmp_path)
     (group,) = collected.groups
     assert [run.workdir for run in group.runs] == ['paper'] and len(collected.refused) == 2
@@ -150,23 +150,23 @@ class TestBadInput:
 
   def test_configurations_are_kept_apart(self, tmp_path):
     for seed, decay in ((0, 0.8), (1, 0.8), (2, 0.5)):
-      synthetic.write_run(tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n')
+      synthetic_runs.write_run(tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n')
     collected = _collect(tmp_path)
     assert {group.algorithm: len(group.runs) for group in collected.groups} == {'LAMBDA [decay=0.8]': 2,
                                                                                'LAMBDA [decay=0.5]': 1}
     assert problems_lib.SEVERAL_CONFIGURATIONS in _kinds(collected)
 
   def test_a_seed_counts_once(self, tmp_path):
-    synthetic.write_run(tmp_path / 'a', stop_after=1)
-    synthetic.write_run(tmp_path / 'b')
-    synthetic.write_run(tmp_path / 'c')
+    synthetic_runs.write_run(tmp_path / 'a', stop_after=1)
+    synthetic_runs.write_run(tmp_path / 'b')
+    synthetic_runs.write_run(tmp_path / 'c')
     collected = _collect(tmp_path)
     assert [run.workdir for run in collected.groups[0].runs] == ['b']
     duplicates = [problem.where for problem in collected.problems if problem.kind == problems_lib.DUPLICATE_SEED]
     assert duplicates == ['c', 'a']
 
   def test_corrupt_lines_are_told_and_skipped(self, tmp_path):
-    folder = synthetic.write_run(tmp_path / 'run')
+    folder = synthetic_runs.write_run(tmp_path / 'run')
     good = (folder / 'evaluation.jsonl').read_bytes()
     bad = b'\xff\xfe\n[1]\n{"environment_steps": "x"}\nnull\n{"environment_steps": 1, "episode_return": "high"}\n'
     (folder / 'evaluation.jsonl').write_bytes(b'{"a": \n' + bad + good + b'{"environment_steps": 5}\n{"environ')
@@ -183,8 +183,22 @@ class TestBadInput:
     assert list(streams.read_rows(path, lambda *bad: told.append(bad))) == [(2, {'environment_steps': 1})]
     assert told == [(1, 'longer than 1048576 bytes')]
 
+  def test_numbers_are_told_from_text(self, tmp_path):
+    path = tmp_path / 'log.jsonl'
+    path.write_bytes(b'{"environment_steps": 2e3, "a": [0.5, null, 3], "b": "0.5", "c": true, "d": 1e999, "e": 1' + b'0' * 400 +
+                     b'}\n{"environment_steps": "5"}\n')
+    told = []
+    ((_, row),) = streams.read_rows(path, lambda *bad: told.append(bad))
+    assert row['environment_steps'] == 2000 and [number for number, _ in told] == [2]
+    np.testing.assert_array_equal(streams.vector(row['a']), [0.5, np.nan, 3.0])
+    assert streams.number(row['a'][0]) == 0.5
+    for name in ('b', 'c', 'd', 'e', 'missing'):  # Text, truth, and numbers beyond the range of floats.
+      assert streams.number(row.get(name)) is None
+    assert streams.vector(row['b']) is None and streams.vector(row['c']) is None
+    assert streams.vector(row['e']).tolist() == [np.inf]
+
   def test_a_score_that_is_not_finite_is_left_out(self, tmp_path):
-    folder = synthetic.write_run(tmp_path / 'run')
+    folder = synthetic_runs.write_run(tmp_path / 'run')
     rows = [json.loads(line) for line in (folder / 'evaluation.jsonl').read_text().splitlines()]
     rows[-1]['cost_return'] = [None]
     (folder / 'evaluation.jsonl').write_text('\n'.join(map(json.dumps, rows)))
@@ -194,7 +208,7 @@ class TestBadInput:
   @pytest.mark.parametrize('config', [None, 'not gin (', 'Swag.decay = 0.5', 'run_experiment.environment_steps = "x"',
                                       'run_experiment.environment_steps = 5\nrun_experiment.cost_limit = %MISSING'])
   def test_unreadable_configurations(self, tmp_path, config):
-    folder = synthetic.write_run(tmp_path / 'run')
+    folder = synthetic_runs.write_run(tmp_path / 'run')
     (folder / 'config.gin').unlink()
     if config is not None:
       (folder / 'config.gin').write_text(config)

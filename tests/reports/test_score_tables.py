@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
+from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.metrics import normalization
 from lambda_kit.reports import collection
 from lambda_kit.reports import reference
 from lambda_kit.reports import runs
 from lambda_kit.reports import score_tables
 from lambda_kit.reports import summary
-from tests.reports import synthetic
 
 _ALGORITHMS = ('TRPO-Lagrangian', 'PPO-Lagrangian', 'CPO', 'LAMBDA')
 # The appendix of the paper; * marks what it prints bold.
@@ -97,9 +97,9 @@ def measured(tmp_path_factory):
   """LAMBDA on PointGoal1 with returns 10, 11 and 12, costs 20; and two algorithms on another task."""
   folder = tmp_path_factory.mktemp('runs')
   for seed in range(3):
-    synthetic.write_run(folder / f'goal-{seed}', seed=seed)
-    synthetic.write_run(folder / f'x-{seed}', 'X_1', seed=seed, steps=8000, bindings='A.b = 1\n')
-    synthetic.write_run(folder / f'ppo-{seed}', 'X_1', 'Ppo', seed=seed, steps=8000, episode_return=21.0,
+    synthetic_runs.write_run(folder / f'goal-{seed}', seed=seed)
+    synthetic_runs.write_run(folder / f'x-{seed}', 'X_1', seed=seed, steps=8000, bindings='A.b = 1\n')
+    synthetic_runs.write_run(folder / f'ppo-{seed}', 'X_1', 'Ppo', seed=seed, steps=8000, episode_return=21.0,
                         cost_return=45.0, cost_regret=0.06)
   return summary.summarize(collection.collect(*runs.read_runs(folder)))
 

@@ -1,4 +1,4 @@
-"""Workdirs as runs leave them, made up: scores are simple functions of the seed."""
+"""Workdirs as runs leave them, made up: scores are simple functions of the seed. For tests and `report_speed`."""
 
 import json
 import pathlib
@@ -26,6 +26,12 @@ run_experiment.title = %TASK  # gin/envs/safety_gymnasium.gin:15
 SafetyGymnasium.observations = ('image',)  # gin/envs/safety_gymnasium.gin:13
 SafetyGymnasium.task = %TASK  # gin/envs/safety_gymnasium.gin:12
 """
+# What a learner logs beside what reports show: the names and digits are LAMBDA's own.
+_OTHER_METRICS = {name: 0.4907914698123932 for name in (
+    'cost_critic_gradient_norm', 'cost_critic_loss', 'cost_expected', 'cost_log_prob', 'cost_mean', 'cost_value/0',
+    'critic_gradient_norm', 'critic_loss', 'entropy', 'gradient_norm', 'imagined_reward', 'kl', 'learning_rate', 'loss',
+    'num_snapshots', 'objective', 'policy_gradient_norm', 'policy_loss', 'posterior_entropy', 'prior_entropy',
+    'reward_log_prob', 'reward_mse', 'skipped_updates', 'terminal_log_prob', 'vector_log_prob', 'vector_mse')}
 
 
 def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed=0, steps=1_000_000, evaluations=4,
@@ -68,7 +74,7 @@ def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed
            cost_regret=[cost_regret], length=500, time=1000.0 + i) for i in range(1, learner_rows + 1)])
   _write(folder / 'learner.jsonl', [
       {'environment_steps': last * i // learner_rows, 'imagined_cost/0': 0.1, 'multiplier/0': 0.01 * i, 'penalty': 0.5,
-       'posterior_spread': 0.3, 'value_spread': 0.2, 'cost_value_spread/0': 0.1, 'loss': 1.0, 'time': 1000.0 + i}
+       'posterior_spread': 0.3, 'value_spread': 0.2, 'cost_value_spread/0': 0.1, **_OTHER_METRICS, 'time': 1000.0 + i}
       for i in range(1, learner_rows + 1)])
   if diagnoses:
     _write(folder / 'diagnosis.jsonl', [dict(environment_steps=last, name='exploding_kl', message=message)
