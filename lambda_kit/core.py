@@ -186,6 +186,10 @@ class WorldModel(abc.ABC):
     """Reward, costs and continuation expected of states with `features` [..., F]."""
 
   @abc.abstractmethod
+  def decode(self, params: Params, features: types.Array) -> dict[str, types.Array]:
+    """Means of observations for features [..., F]: images [..., height, width, 3] in [-0.5, 0.5], vectors [..., D]."""
+
+  @abc.abstractmethod
   def imagination_params(self, params: Params) -> Params:
     """The part of `params` that `imagine_step` and `predict` need: what the posterior has to sample."""
 
@@ -340,6 +344,11 @@ class PurePolicy(NamedTuple):
   settings: dict[str, Any]  # For readers, as JSON: what the agent knows and the environment doesn't.
 
 
+# Shows a model the first n observations of an episode and all of its actions. Called with observations o_0, ..., o_T
+# [T + 1, ...], actions a_0, ..., a_{T-1} [T, A] and 1 <= n <= T; what is returned is about o_n, ..., o_T.
+Predictor = Callable[[types.Observation, types.Array, int], types.OpenLoop]
+
+
 class UpdateSchedule(Protocol):
   """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
 
@@ -384,6 +393,14 @@ class PolicyBuilder(Protocol):
 
   def make_policy(self, environment: Environment, variable_source: VariableSource, seed: int) -> PurePolicy:
     """What the actor does that `make_actor` makes with this seed for evaluation, to the bit."""
+
+
+@runtime_checkable
+class PredictorBuilder(Protocol):
+  """An agent builder whose agent has a model of observations has this method, too."""
+
+  def make_predictor(self, environment: Environment, variable_source: VariableSource, seed: int) -> Predictor:
+    """Lets the model predict with the variables of this moment."""
 
 
 class Logger(abc.ABC):

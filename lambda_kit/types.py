@@ -73,6 +73,16 @@ class Predictions(NamedTuple):
   continuation: Array  # [...], probability that the episode has not terminated in the state.
 
 
+class OpenLoop(NamedTuple):
+  """The m moments of an episode that came after what a model had seen, and what it expected of them without looking.
+
+  In the model's own units: images in [-0.5, 0.5], vectors normalised.
+  """
+  truth: Observation  # [m, ...]
+  model: Observation  # [m, ...]
+  last_seen: Observation  # [...], the moment before: what one expects who takes the world to stand still.
+
+
 class EpisodeSummary(NamedTuple):
   """Undiscounted sums over one finished episode."""
   episode_return: float

@@ -142,7 +142,6 @@ class FeedForwardWorldModel(core.WorldModel):
     return self._functions.predict(params, features)
 
   def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
-    """Means of observations for features [..., F]: vectors [..., D]."""
     del params
     return {'vector': features[..., :self._size]}
 

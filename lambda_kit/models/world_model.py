@@ -162,7 +162,6 @@ class RecurrentWorldModel(core.WorldModel):
     return self._functions.predict(params, features)
 
   def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
-    """Means of observations for features [..., F]: images [..., height, width, 3] in [-0.5, 0.5], vectors [..., D]."""
     return self._functions.decode(params, features)
 
   def imagination_params(self, params: core.Params) -> core.Params:

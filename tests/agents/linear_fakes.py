@@ -9,7 +9,7 @@ from lambda_kit import types
 
 
 class LinearModel(core.WorldModel):
-  """s' = theta s + a, reward s', cost 2 s', never ends. One dimension, no noise."""
+  """s' = theta s + a, reward s', cost 2 s', never ends; states are seen as they are. One dimension, no noise."""
 
   noise_size = 1
 
@@ -34,6 +34,9 @@ class LinearModel(core.WorldModel):
   def predict(self, params, features):
     reward = features[..., 0]
     return types.Predictions(reward, 2 * features, jnp.ones_like(reward))
+
+  def decode(self, params, features):
+    return {'vector': features}
 
   def imagination_params(self, params):
     return params

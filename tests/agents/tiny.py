@@ -19,9 +19,9 @@ from lambda_kit.replay import buffer
 _SIZES = (8, 8)
 
 
-def make_environment(num_constraints=1, seed=0):
+def make_environment(num_constraints=1, seed=0, episode_length=12):
   """The built-in CMDP with short episodes."""
-  simulator = functools.partial(grid_cmdp.GridCmdp, episode_length=12, num_constraints=num_constraints)
+  simulator = functools.partial(grid_cmdp.GridCmdp, episode_length=episode_length, num_constraints=num_constraints)
   return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
 
 

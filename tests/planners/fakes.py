@@ -73,5 +73,8 @@ class LinearModel(core.WorldModel):
   def filter(self, params, state, action, observation, key):
     raise NotImplementedError
 
+  def decode(self, params, features):
+    raise NotImplementedError
+
   def imagination_params(self, params):
     return params

@@ -14,6 +14,7 @@ from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.agents.lambda_agent import precision as precision_lib
+from lambda_kit.agents.lambda_agent import prediction
 from lambda_kit.bounds import bounds
 from lambda_kit.constraints import augmented_lagrangian
 from lambda_kit.constraints import budgets
@@ -176,6 +177,11 @@ class LambdaAgent(core.AgentBuilder):
     settings = dict(action_repeat=self._action_repeat, precision=np.dtype(self._precision.compute_dtype).name)
     return acting.make_pure_policy(self._make_networks(environment), selection, filtering, selecting,
                                    jax.random.PRNGKey(seed), settings)
+
+  def make_predictor(self, environment: core.Environment, variable_source: core.VariableSource,
+                     seed: int) -> core.Predictor:
+    (filtering,) = variable_source.get_variables(('belief',))
+    return prediction.make_predictor(self._make_networks(environment).world_model, filtering, jax.random.PRNGKey(seed))
 
   def _make_selection(self, environment: core.Environment, evaluation: bool) -> tuple[core.ActionSelection, str]:
     """How actions are chosen, and the name of the learner's variables that it takes."""
