@@ -27,7 +27,8 @@ _WHICH = flags.DEFINE_enum('which', checkpoint_evaluation.NEWEST,
                            'Which checkpoint: the newest, or the best safe one.')
 _STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint, instead of --which.', lower_bound=0)
 _EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
-_VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film.', lower_bound=0)
+_VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film. If any, the model also predicts the first one.',
+                               lower_bound=0)
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
 
 

@@ -32,7 +32,7 @@ def _signature(folder: pathlib.Path) -> list[tuple[str, int, int]]:
   for workdir in runs.find_workdirs(folder):
     for path in sorted(workdir.iterdir()):
       try:
-        if path.suffix in ('.jsonl', '.gin', '.mp4', '.gif'):
+        if path.suffix in ('.jsonl', '.json', '.gin', '.mp4', '.gif'):
           found.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
       except FileNotFoundError:  # A file under another name, while it is written.
         continue

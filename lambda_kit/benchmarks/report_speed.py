@@ -69,8 +69,8 @@ def _write_runs(folder: pathlib.Path, num_seeds: int, log_rows: int) -> list[pat
 def _report(root: pathlib.Path, folder: pathlib.Path, out: pathlib.Path) -> tuple[Any, float]:
   """Runs the launcher. Returns what it and the processes that it started used, and the seconds that it took."""
   begin = time.perf_counter()
-  process = subprocess.Popen([sys.executable, str(root / 'launchers' / 'report.py'), f'--runs={folder}', f'--out={out}'],
-                             cwd=root, stdout=subprocess.DEVNULL)
+  command = [sys.executable, str(root / 'launchers' / 'report.py'), f'--runs={folder}', f'--out={out}']
+  process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL)
   _, status, usage = os.wait4(process.pid, 0)
   process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:

@@ -15,6 +15,7 @@ from lambda_kit.experiments import configuration
 from lambda_kit.experiments import environment_loop
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import loggers as loggers_lib
+from lambda_kit.experiments import prediction
 from lambda_kit.experiments import run
 from lambda_kit.experiments import video
 from lambda_kit.metrics import scores
@@ -39,7 +40,7 @@ class Evaluation:
     which: 'newest', or 'best' for the one with the highest return among those that were safe.
     step: Environment steps of the checkpoint to take, whatever `which` says.
     more_episodes: How many to run beyond those of the evaluation.
-    num_videos: How many episodes to film, from the evaluation's first on.
+    num_videos: How many episodes to film, from the evaluation's first on. If any, the agent's model predicts the first.
     export_to: Folder that the policy is exported to; None for no export.
   """
 
@@ -80,6 +81,11 @@ class Evaluation:
     logger.write('evaluation', row)
     logger.close()
     print('\n' + tables.evaluation_table([row], settings.cost_limit, experiment.environment.constraint_names))
+    if self._num_videos:
+      path = prediction.write_prediction(experiment, number, checkpoint.step, results,
+                                         f'{checkpoint.path.name}-prediction')
+      if path is not None:
+        print(f'What the model predicts of episode 0 is in {path}')
     for i in range(self._num_videos):
       path = video.write_video(evaluator.record(number, settings.cost_limit, episode=i),
                                results / f'{checkpoint.path.name}-episode_{i}.mp4', fps=30)

@@ -1,8 +1,10 @@
 """Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
 
+import itertools
 from typing import Any, Iterator, Sequence
 
 from absl import logging
+import dm_env
 import numpy as np
 
 from lambda_kit import core
@@ -44,15 +46,30 @@ class Evaluator:
   def record(self, number: int, cost_limit: float | Sequence[float], size: int = 256,
              episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
+    self._actor.update(wait=True)  # The evaluation itself may have been run by a process before this one.
     self._environment.next_episode = number * self._num_episodes + episode
     names = self._environment.constraint_names
     episode_return, cost_return = 0.0, np.zeros(len(names))
-    for timestep in self._steps():
+    for _, timestep in self._moments():
       if not timestep.first():
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
       yield video.caption(self._environment.render(size, size),
                           video.episode_lines(episode_return, cost_return, cost_limit, names))
+
+  def watch(self, number: int, num_steps: int) -> tuple[types.Observation, np.ndarray]:
+    """Plays the beginning of the first episode of evaluation `number`.
+
+    Returns:
+      Observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A]; T is `num_steps`, or less if the
+      episode is shorter.
+    """
+    self._actor.update(wait=True)
+    self._environment.next_episode = number * self._num_episodes
+    moments = list(itertools.islice(self._moments(), num_steps + 1))
+    observations = [timestep.observation for _, timestep in moments]
+    return ({name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
+            np.array([action for action, _ in moments[1:]], np.float32))
 
   def _run_episode(self, number: int) -> types.EpisodeSummary:
     for attempt in range(_ATTEMPTS):
@@ -66,23 +83,24 @@ class Evaluator:
 
   def _play(self) -> types.EpisodeSummary:
     rewards, costs, environment_steps = [], [], 0
-    for timestep in self._steps():
+    for _, timestep in self._moments():
       if not timestep.first():
         rewards.append(timestep.reward.reward)
         costs.append(timestep.reward.cost)
         environment_steps += self._environment.last_step_count
     return scores.summarize_episode(rewards, costs, environment_steps)
 
-  def _steps(self) -> Iterator[Any]:
+  def _moments(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
+    """Plays an episode. Yields each action with what it led to, after None with the first moment."""
     self._actor.reseed(self._environment.next_episode)
     timestep = self._environment.reset()
     self._actor.observe_first(timestep)
-    yield timestep
+    yield None, timestep
     while not timestep.last():
       action = self._actor.select_action(timestep.observation)
       timestep = self._environment.step(action)
       self._actor.observe(action, timestep)
-      yield timestep
+      yield action, timestep
 
 
 def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,

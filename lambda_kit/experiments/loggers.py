@@ -8,6 +8,7 @@ A row is a dict of scalars and small arrays, and always has 'environment_steps'.
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, Iterator, Sequence
 
 from absl import logging
 import numpy as np
+from PIL import Image
 from tensorboardX import event_file_writer
 from tensorboardX import summary as summary_lib
 from tensorboardX.proto import event_pb2
@@ -26,6 +28,7 @@ from lambda_kit import core
 
 # Rows carry these once for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
+_RGB = 3  # Of TensorBoard's colour spaces.
 
 
 class JsonlLogger(core.Logger):
@@ -76,7 +79,7 @@ class JsonlLogger(core.Logger):
 
 
 class TensorBoardLogger(core.Logger):
-  """Writes scalars `<kind>/<metric>`, arrays as `<kind>/<metric>/<i>`, and evaluation episodes as histograms.
+  """Writes scalars `<kind>/<metric>`, arrays as `<kind>/<metric>/<i>`, evaluation episodes as histograms, and pictures.
 
   Events are written in the calling thread. tensorboardX's own `SummaryWriter` writes in another one, which dies of a
   full disk, after which the training loop waits forever for room in its queue.
@@ -105,15 +108,30 @@ class TensorBoardLogger(core.Logger):
     for name, value in row.items():
       if name != 'environment_steps':
         values.extend(_summary_values(f'{kind}/{name}', value, histogram=name in PER_EPISODE))
-    event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=time.time(),
-                            step=int(row['environment_steps']))
-    with _naming(self._directory):
-      self._writer.write_event(event)
-      self._writer.flush()
+    self._write(values, int(row['environment_steps']))
+
+  def write_image(self, tag: str, encoded: bytes, environment_steps: int) -> None:
+    """Writes a picture, or a video.
+
+    Args:
+      tag: Its name.
+      encoded: A PNG, or an animated GIF, which is what a video is to TensorBoard.
+      environment_steps: When it was.
+    """
+    with Image.open(io.BytesIO(encoded)) as image:
+      width, height = image.size
+    image = summary_pb2.Summary.Image(height=height, width=width, colorspace=_RGB, encoded_image_string=encoded)
+    self._write([summary_pb2.Summary.Value(tag=tag, image=image)], environment_steps)
 
   def close(self) -> None:
     with _naming(self._directory):
       self._writer.close()
+
+  def _write(self, values: list[summary_pb2.Summary.Value], step: int) -> None:
+    event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=time.time(), step=step)
+    with _naming(self._directory):
+      self._writer.write_event(event)
+      self._writer.flush()
 
 
 class LoggerGroup(core.Logger):

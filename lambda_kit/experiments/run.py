@@ -91,7 +91,8 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
     seed: Everything random in the run follows from it.
     evaluate_every: Environment steps between two evaluations. There is one at the end in any case.
     evaluation_episodes: E, the episodes of an evaluation.
-    with_video: Whether to film the first episode of the last evaluation.
+    with_video: Whether to film the first episode of the last evaluation, and to let the agent's model, if it has one,
+      predict how it begins.
     checkpoint_steps: Environment steps between two checkpoints. There is one after each evaluation in any case.
     checkpoint_seconds: Seconds between two checkpoints: what is due first counts.
     keep_checkpoints: How many of the last checkpoints stay, beside the best safe one.

@@ -13,6 +13,7 @@ from lambda_kit.experiments import configuration
 from lambda_kit.experiments import diagnostics as diagnostics_lib
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import loggers as loggers_lib
+from lambda_kit.experiments import prediction
 from lambda_kit.experiments import run
 from lambda_kit.experiments import terminal
 from lambda_kit.experiments import video
@@ -20,12 +21,15 @@ from lambda_kit.reports import curves
 from lambda_kit.reports import tables
 
 
+_FPS = 30
+
+
 class ConfigChangedError(ValueError):
   """A run would go on with another configuration than it began with."""
 
 
 class Training:
-  """The job of training an agent. It leaves logs, checkpoints, a learning curve and a video in a workdir.
+  """The job of training an agent. It leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
 
   Args:
     workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
@@ -58,8 +62,8 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
   resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
   view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, constraint_names=names)
-  logger = loggers_lib.LoggerGroup([
-      jsonl, loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from), view, diagnostics])
+  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
+  logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
   diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
 
   operative_config = folder / 'operative_config.gin'
@@ -74,13 +78,18 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
     logger.write('evaluation', rows[-1])
     checkpointer.take(evaluation.score(rows[-1], settings.cost_limit))
 
+  def summarize():
+    curve = _write_summary(folder, rows, settings, names)
+    tensorboard.write_image('evaluation/learning_curve', curve.read_bytes(), loop.state.environment_steps)
+
   def conclude():
     with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
+      stack.callback(logger.close)
       if loop.state.episodes:
-        stack.callback(_write_summary, folder, rows, settings, names)
+        stack.callback(summarize)
       if not operative_config.exists():  # There was no update yet.
         stack.callback(configuration.save_operative_config, operative_config)
-      stack.callback(logger.close)
+      stack.callback(view.close)  # The table comes below it.
       stack.callback(checkpointer.finish)
 
   loop.connect(logger, on_step=view.progress, on_first_update=check_configuration)
@@ -95,8 +104,15 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
       else:
         checkpointer.take()
     if settings.with_video:
+      # The video comes last: where there is one, nothing is left to do.
+      path = prediction.write_prediction(experiment, len(rows) - 1, loop.state.environment_steps, folder)
+      if path is not None:
+        tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
       print('Filming an episode.')
-      video.write_video(experiment.evaluator.record(len(rows) - 1, settings.cost_limit), folder / 'video.mp4', fps=30)
+      preview = video.Preview()
+      frames = experiment.evaluator.record(len(rows) - 1, settings.cost_limit)
+      video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
+      tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
   except BaseException:
     # Also after Ctrl-C or an error: what was done is worth keeping, and looking at.
     try:
@@ -109,13 +125,15 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
 
 
 def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: run.Settings,
-                   constraint_names: Sequence[str]) -> None:
-  """Draws the learning curve, and writes the table of evaluations to a file and to the terminal."""
+                   constraint_names: Sequence[str]) -> pathlib.Path:
+  """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
   table = tables.evaluation_table(rows, settings.cost_limit, constraint_names)
   print(f'\n{table}\nEverything is in {folder}')
   try:
-    curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, constraint_names, settings.title)
+    path = curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, constraint_names,
+                                 settings.title)
     (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
+    return path
   except OSError as error:
     raise OSError(error.errno, f'The learning curve and the table can not be written: {error.strerror or error}',
                   str(folder)) from error

@@ -1,10 +1,11 @@
 """Videos of episodes: MP4 that plays in browsers, with the return and the cost written on the frames."""
 
+import io
 import itertools
 import os
 import pathlib
 import tempfile
-from typing import Iterable, Iterator, NamedTuple, Sequence
+from typing import BinaryIO, Iterable, Iterator, NamedTuple, Sequence
 import warnings
 
 from absl import logging
@@ -14,12 +15,15 @@ from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFont
 
+from lambda_kit.reports import streams
 from lambda_kit.reports import tables
 
 _FONT_SIZE = 14
 _COLORS = {False: (255, 255, 255), True: (255, 70, 70)}
 # Viewers slow down an animation whose frames last less than this.
 _SHORTEST_GIF_FRAME_MS = 20
+_PREVIEW_FRAMES = 100
+_PREVIEW_HEIGHT = 128  # Pixels, at most.
 
 
 class Line(NamedTuple):
@@ -85,6 +89,28 @@ def caption(frame: np.ndarray, lines: Sequence[str | Line], min_height: int = 25
   return np.asarray(image)
 
 
+class Preview:
+  """Some frames of a video, small, as an animation of a bounded size, whatever the length of the video."""
+
+  def __init__(self):
+    self._kept = streams.Thinned(capacity=_PREVIEW_FRAMES)
+    self._count = 0
+
+  def passing(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Passes frames uint8 [height, width, 3] on, and remembers some of them."""
+    for frame in frames:
+      shrink = -(-frame.shape[0] // _PREVIEW_HEIGHT)
+      self._kept.append(Image.fromarray(frame).reduce(shrink))
+      self._count += 1
+      yield frame
+
+  def gif(self, fps: float) -> bytes:
+    """The animation, as long as the video with so many frames per second."""
+    images, output = self._kept.items(), io.BytesIO()
+    _save_gif(images, output, len(images) * fps / self._count)
+    return output.getvalue()
+
+
 def episode_lines(episode_return: float, cost_return: np.ndarray, cost_limit: float | Sequence[float],
                   constraint_names: Sequence[str] = ()) -> list[Line]:
   """The caption of an episode: its return and cost returns [C] so far, costs in red once over their limits."""
@@ -145,8 +171,12 @@ def _count_frames(path: pathlib.Path) -> int:
 
 
 def _write_gif(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> None:
-  images = map(Image.fromarray, frames)
-  next(images).save(path, save_all=True, append_images=images, loop=0,
+  _save_gif(map(Image.fromarray, frames), path, fps)
+
+
+def _save_gif(images: Iterable[Image.Image], file: pathlib.Path | BinaryIO, fps: float) -> None:
+  images = iter(images)
+  next(images).save(file, format='GIF', save_all=True, append_images=images, loop=0,
                     duration=max(_SHORTEST_GIF_FRAME_MS, round(1000 / fps)))
 
 

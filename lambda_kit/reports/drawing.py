@@ -55,10 +55,10 @@ def style(axes: mpl_axes.Axes, title: str = '', xlabel: str = '', ylabel: str = 
   axes.tick_params(color='#b0b0b0', labelcolor=TEXT_COLOR, labelsize=8)
 
 
-def style_steps(axes: mpl_axes.Axes) -> None:
-  """An x axis of environment steps: 250k, 1M. Only the lowest of a column of panels names it."""
+def style_steps(axes: mpl_axes.Axes, label: str = 'environment steps') -> None:
+  """An x axis of steps: 250k, 1M. Only the lowest of a column of panels names it."""
   if axes.get_subplotspec().is_last_row():
-    axes.set_xlabel('environment steps', color=TEXT_COLOR, fontsize=9)
+    axes.set_xlabel(label, color=TEXT_COLOR, fontsize=9)
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
   axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
   axes.set_xlim(left=0)

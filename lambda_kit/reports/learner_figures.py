@@ -1,4 +1,4 @@
-"""Figures of what went on inside of learners: predicted costs, multipliers, penalties, disagreement."""
+"""Figures of what went on inside of learners: predicted costs, multipliers, disagreement, errors of predictions."""
 
 from typing import Sequence
 
@@ -7,6 +7,7 @@ from matplotlib import lines
 
 from lambda_kit.reports import collection as collection_lib
 from lambda_kit.reports import drawing
+from lambda_kit.reports import predictions
 
 
 def predicted_cost(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
@@ -27,14 +28,24 @@ def disagreement(collected: collection_lib.Collection, colors: drawing.Colors) -
       ('spread of cost values', ('cost_value_spread',))])
 
 
+def prediction_error(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
+  """Errors of open-loop predictions by step (solid), and of taking what was seen last to stay (dashed)."""
+  parts = [part for part in predictions.PARTS
+           if any(f'prediction_error/{part}' in run.curves for group in collected.groups for run in group.runs)]
+  rows = [(f'{part}: error {predictions.UNITS[part]}', (f'prediction_error/{part}', f'last_seen_error/{part}'))
+          for part in parts]
+  return _metric_figure(collected, colors, rows, ('model', 'what was seen last'), 'predicted agent steps')
+
+
 def _metric_figure(collected: collection_lib.Collection, colors: drawing.Colors,
-                   rows: Sequence[tuple[str, Sequence[str]]], styles: Sequence[str] = ()) -> mpl_figure.Figure | None:
-  """A column for each task, a line of panels for each of `rows`: a title and the metrics to draw.
+                   rows: Sequence[tuple[str, Sequence[str]]], styles: Sequence[str] = (),
+                   steps: str = 'environment steps') -> mpl_figure.Figure | None:
+  """A column for each task, a line of panels for each of `rows`: a title and the metrics to draw over `steps`.
 
   The first metric of a panel is a solid line, the second one dashed; `styles` names them.
   """
-  first = rows[0][1][0]  # Agents without a model or multipliers have none.
-  groups = [group for group in collected.groups if any(first in run.curves for run in group.runs)]
+  first = {names[0] for _, names in rows}  # Agents without a model or multipliers have none.
+  groups = [group for group in collected.groups if any(first & run.curves.keys() for run in group.runs)]
   tasks = collection_lib.order_tasks(group.task for group in groups)
   if not tasks:
     return None
@@ -50,7 +61,7 @@ def _metric_figure(collected: collection_lib.Collection, colors: drawing.Colors,
           if found is not None:
             drawing.draw_band(axes, *found, colors[group.algorithm], linestyle=linestyle)
       drawing.style(axes, f'{task}\n{title}' if i == 0 else title)
-      drawing.style_steps(axes)
+      drawing.style_steps(axes, steps)
   names = collection_lib.order_algorithms(group.algorithm for group in groups)
   handles = [lines.Line2D([], [], color=colors[name], label=name) for name in names]
   handles += [lines.Line2D([], [], color=drawing.TEXT_COLOR, linestyle=style, label=label)

@@ -5,8 +5,8 @@ import dataclasses
 import html
 import importlib.resources
 import json
-import math
 import pathlib
+import re
 from typing import Any, Iterable, Sequence
 
 import numpy as np
@@ -15,6 +15,7 @@ from lambda_kit.metrics import protocols
 from lambda_kit.reports import collection as collection_lib
 from lambda_kit.reports import drawing
 from lambda_kit.reports import gin_text
+from lambda_kit.reports import media
 from lambda_kit.reports import reference
 from lambda_kit.reports import runs as runs_lib
 from lambda_kit.reports import score_tables
@@ -35,14 +36,15 @@ class Figure:
 
 
 def render(collected: collection_lib.Collection, tables: Sequence[score_tables.Table], figures: Sequence[Figure],
-           colors: drawing.Colors, overview: str, gin_root: pathlib.Path | None, refresh_seconds: int = 0,
-           video_bytes: int = 48_000_000) -> str:
+           strips: Sequence[Figure], colors: drawing.Colors, overview: str, gin_root: pathlib.Path | None,
+           refresh_seconds: int = 0, video_bytes: int = 48_000_000) -> str:
   """Makes the page.
 
   Args:
     collected: The runs.
     tables: To show.
     figures: To show.
+    strips: Pictures of predictions, to show.
     colors: By algorithm.
     overview: A line below the title.
     gin_root: The folder that holds `gin/`, for the paper's configurations; None shows no differences from them.
@@ -62,11 +64,10 @@ def render(collected: collection_lib.Collection, tables: Sequence[score_tables.T
   data = json.dumps(content, separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
   parts = dict(css=_asset('page.css'), script=_asset('page.js'), refresh=str(refresh_seconds), data=data,
                tables=''.join(map(_table, tables)) or '<p>No run has a score yet.</p>',
-               figures=''.join(map(_figure, figures)) or '<p>There is nothing to draw yet.</p>')
-  page = _asset('page.html')
-  for name in ('css', 'script', 'refresh', 'tables', 'figures', 'data'):  # Data last: they may hold anything.
-    page = page.replace('{{%s}}' % name, parts[name], 1)
-  return page
+               figures=''.join(map(_figure, figures)) or '<p>There is nothing to draw yet.</p>',
+               predictions=''.join(map(_figure, strips)) or '<p>No run has a prediction yet: models predict an episode '
+               'at the end of a run.</p>')
+  return re.sub(r'{{(\w+)}}', lambda match: parts[match.group(1)], _asset('page.html'))
 
 
 def _asset(name: str) -> str:
@@ -167,27 +168,9 @@ def _difference(files: Sequence[str], gin_root: pathlib.Path | None, bindings: g
 
 
 def _videos(collected: collection_lib.Collection, budget: int) -> dict[str, str]:
-  """Videos by workdir as data URIs: first of the run with the median return of each group, then of others."""
-  first, others = [], []
-  for task in collected.tasks:
-    for group in collected.of_task(task):
-      ranked = sorted((run for run in group.runs if run.video is not None),
-                      key=lambda run: run.score.episode_return if run.score else -math.inf)
-      if ranked:
-        first.append(ranked.pop(len(ranked) // 2))
-        others += ranked
-  others += [run for run in collected.refused if run.video is not None]
-  found = {}
-  for run in [*first, *others]:
-    try:
-      size = run.video.stat().st_size
-      if size <= budget:
-        encoded = base64.b64encode(run.video.read_bytes()).decode()
-        found[run.workdir] = f'data:{_MIME[run.video.suffix]};base64,{encoded}'
-        budget -= size
-    except OSError:  # It was there a moment ago; a run may be replacing it.
-      continue
-  return found
+  """Videos by workdir as data URIs."""
+  uri = lambda medium: f'data:{_MIME[medium.path.suffix]};base64,{base64.b64encode(medium.content).decode()}'
+  return {medium.run.workdir: uri(medium) for medium in media.choose(collected, lambda run: run.video, budget)}
 
 
 def _numbers(values: Iterable[float]) -> list[float]:

@@ -13,6 +13,7 @@ from lambda_kit.reports import collection as collection_lib
 from lambda_kit.reports import comparison_figures
 from lambda_kit.reports import drawing
 from lambda_kit.reports import learner_figures
+from lambda_kit.reports import media
 from lambda_kit.reports import page
 from lambda_kit.reports import runs as runs_lib
 from lambda_kit.reports import score_tables
@@ -22,6 +23,7 @@ from lambda_kit.reports import summary as summary_lib
 _FORMATS = {'md': score_tables.to_markdown, 'csv': score_tables.to_csv, 'tex': score_tables.to_latex,
             'html': score_tables.to_html}
 _TASKS_IN_A_FIGURE = 6
+_STRIP_BYTES = 16_000_000  # Of pictures of predictions on the page.
 
 
 def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_root: pathlib.Path | None = None,
@@ -62,9 +64,15 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
   for name, caption, figure in _figures(collected, summaries, colors):
     figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
     written += [f'figures/{name}.png', f'figures/{name}.svg']
+  strips = []
+  for medium in media.choose(collected, lambda run: run.prediction and run.prediction.picture, _STRIP_BYTES):
+    name = f'prediction_{1 + len(strips)}'
+    strips.append(_copy_strip(medium, out / 'figures', name))
+    written += [f'figures/{name}.png', f'figures/{name}.svg']
   write('scores.json', records.dump_scores(collected.scores()))
   write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
-  write('index.html', page.render(collected, tables, figures, colors, overview(collected), gin_root, refresh_seconds))
+  write('index.html', page.render(collected, tables, figures, strips, colors, overview(collected), gin_root,
+                                  refresh_seconds))
   _remove_stale(out, written)
   return collected
 
@@ -104,8 +112,19 @@ def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.S
        learner_figures.predicted_cost(collected, colors)),
       ('multipliers', 'Multipliers, and the penalty in the loss of the policy.',
        learner_figures.multipliers(collected, colors)),
-      ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors))]
+      ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
+      ('prediction_error', 'Errors of what models predict of an episode without looking, and of taking what was seen '
+       'last to stay.', learner_figures.prediction_error(collected, colors))]
   yield from (item for item in made if item[-1] is not None)
+
+
+def _copy_strip(medium: media.Medium, folder: pathlib.Path, name: str) -> page.Figure:
+  """Copies the picture of a run's prediction, in both formats, to the figures of the report."""
+  run = medium.run
+  drawing.write_bytes(folder / f'{name}.png', medium.content)
+  drawing.write_bytes(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
+  caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {run.prediction.describe()}.'
+  return page.Figure(name, caption, medium.content)
 
 
 def _remove_stale(out: pathlib.Path, written: list[str]) -> None:

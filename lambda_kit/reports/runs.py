@@ -14,6 +14,7 @@ import numpy as np
 from lambda_kit.metrics import records
 from lambda_kit.reports import gin_text
 from lambda_kit.reports import identity as identity_lib
+from lambda_kit.reports import predictions as predictions_lib
 from lambda_kit.reports import problems as problems_lib
 from lambda_kit.reports import streams
 
@@ -57,10 +58,12 @@ class Run:
   bindings: gin_text.Bindings
   last_step: int  # Of the last training episode or evaluation.
   score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
-  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes.
+  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes; and,
+  # over steps that were predicted, 'prediction_error/image', 'last_seen_error/image', or the same of 'vector'.
   curves: dict[str, Curve]
   diagnoses: tuple[Diagnosis, ...]
   video: pathlib.Path | None
+  prediction: predictions_lib.Prediction | None
 
 
 def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -123,7 +126,8 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
     report(problems_lib.UNFINISHED, workdir,
            f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
-  return Run(workdir, folder, identity, bindings, last_step, score, curves, diagnoses, video)
+  prediction = _read_prediction(folder, workdir, report, curves)
+  return Run(workdir, folder, identity, bindings, last_step, score, curves, diagnoses, video, prediction)
 
 
 def _identify(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
@@ -233,6 +237,21 @@ def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple
     if len(diagnoses) < _MAX_DIAGNOSES:
       diagnoses.append(Diagnosis(row['environment_steps'], str(row.get('name')), str(row.get('message'))))
   return tuple(diagnoses)
+
+
+def _read_prediction(folder: pathlib.Path, workdir: str, report: Report,
+                     curves: dict[str, Curve]) -> predictions_lib.Prediction | None:
+  try:
+    prediction = predictions_lib.read(folder)
+  except (OSError, predictions_lib.PredictionError) as error:
+    report(problems_lib.UNREADABLE, f'{workdir}/prediction.json', f'{_reason(error)}; it is left out')
+    return None
+  if prediction is not None:
+    for part in prediction.model_errors:
+      for name, errors in (('prediction_error', prediction.model_errors[part]),
+                           ('last_seen_error', prediction.last_seen_errors[part])):
+        curves[f'{name}/{part}'] = _curve(enumerate(errors, start=1))
+  return prediction
 
 
 def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_time: float | None, workdir: str,

@@ -1,6 +1,7 @@
 """Tests of loggers: what was written is read back."""
 
 import errno
+import io
 import json
 import os
 import time
@@ -10,6 +11,7 @@ import hypothesis
 from hypothesis import strategies as st
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
@@ -163,6 +165,24 @@ class TestTensorBoard:
     assert [(event.step, event.value) for event in events.Scalars('episode/cost_return/1')] == [
         (1000, 0.5), (2000, 1.5)]
     assert np.isnan(events.Scalars('learner/ratio')[0].value)
+
+  def test_pictures_and_videos(self, tmp_path):
+    picture, video = io.BytesIO(), io.BytesIO()
+    Image.new('RGB', (30, 20), (255, 0, 0)).save(picture, format='PNG')
+    frames = [Image.new('RGB', (8, 6), (0, 0, 60 * i)) for i in range(4)]
+    frames[0].save(video, format='GIF', save_all=True, append_images=frames[1:])
+    logger = loggers.TensorBoardLogger(tmp_path)
+    logger.write_image('evaluation/curve', picture.getvalue(), 1000)
+    logger.write_image('evaluation/video', video.getvalue(), 2000)
+    logger.close()
+    events = _read_events(tmp_path)
+    assert set(events.Tags()['images']) == {'evaluation/curve', 'evaluation/video'}
+    (event,) = events.Images('evaluation/curve')
+    assert (event.step, event.width, event.height, event.encoded_image_string) == (1000, 30, 20, picture.getvalue())
+    (event,) = events.Images('evaluation/video')
+    assert (event.step, event.width, event.height) == (2000, 8, 6)
+    with Image.open(io.BytesIO(event.encoded_image_string)) as image:
+      assert image.format == 'GIF' and image.n_frames == 4
 
   def test_evaluation_episodes_are_histograms(self, tmp_path):
     logger = loggers.TensorBoardLogger(tmp_path)

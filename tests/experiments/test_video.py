@@ -1,5 +1,6 @@
 """Tests of videos: files are decoded again."""
 
+import io
 import os
 import resource
 import subprocess
@@ -111,6 +112,24 @@ class TestWriteVideo:
       for i in range(6):
         image.seek(i)
         assert np.abs(np.asarray(image.convert('RGB')).astype(int) - _COLORS[i % 3]).max() < 16
+
+
+class TestPreview:
+
+  @pytest.mark.parametrize('count, kept', [(90, 90), (250, 64)])  # Of 250 frames every fourth one, and the last.
+  def test_small_and_as_long_as_the_video(self, count, kept):
+    preview = video.Preview()
+    frames = list(_frames(256, 200, count))
+    passed = list(preview.passing(frames))
+    assert all(ours is theirs for ours, theirs in zip(passed, frames, strict=True))
+    with Image.open(io.BytesIO(preview.gif(fps=25))) as image:
+      assert image.size == (100, 128)
+      durations = []
+      for i in range(image.n_frames):
+        image.seek(i)
+        durations.append(image.info['duration'])
+      assert image.n_frames == kept and sum(durations) == pytest.approx(1000 * count / 25, rel=0.05)
+      assert np.abs(np.asarray(image.convert('RGB')).astype(int) - _COLORS[(count - 1) % 3]).max() < 16
 
 
 class TestCaption:

@@ -52,7 +52,8 @@ def written(tmp_path_factory):
     synthetic_runs.write_run(folder / 'runs' / f'lambda-{seed}', seed=seed, bindings='Swag.decay = 0.5\n',
                         stop_after=None if seed else 3,
                         diagnoses=['<b class=injected>KL</b> </script>'] if seed else ())
-    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
+    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0,
+                             cost_return=40.0)
   (folder / 'runs' / 'lambda-1' / 'video.mp4').write_bytes(b'no real video')
   with open(folder / 'runs' / 'ppo-1' / 'episode.jsonl', 'a', encoding='utf-8') as file:
     file.write('{"torn')
@@ -178,7 +179,8 @@ class TestLauncher:
 def test_many_runs(tmp_path):
   """So many that several processes read them. `launchers/benchmark.py --parts=report` does it with a thousand."""
   for i in range(110):
-    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('Ppo', 'Cpo')[i % 2], seed=i // 2, steps=4000, learner_rows=0)
+    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('Ppo', 'Cpo')[i % 2], seed=i // 2, steps=4000,
+                             learner_rows=0)
   collected = report.write_report(tmp_path / 'runs', tmp_path / 'out')
   assert len(collected.scores()) == 110 and not collected.problems
   assert [group.algorithm for group in collected.of_task('X')] == ['CPO', 'PPO']

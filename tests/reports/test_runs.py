@@ -47,7 +47,7 @@ class TestReading:
     assert run.diagnoses == (runs.Diagnosis(1_000_000, 'exploding_kl', 'KL jumped'),)
 
   def test_a_longer_run_is_scored_at_the_papers_steps(self, tmp_path):
-    synthetic_runs.write_run(tmp_path / 'run', steps=2_000_000)  # Evaluated at 0.5, 1, 1.5 and 2M; PointGoal1 counts 1M.
+    synthetic_runs.write_run(tmp_path / 'run', steps=2_000_000)  # Evaluated at 0.5, 1, 1.5, 2M; its score is 1M's.
     (run,), _ = runs.read_runs(tmp_path)
     assert run.score.environment_steps == 1_000_000 and run.score.episode_return == 5.0
     assert run.identity.protocol == protocols.paper_protocol('PointGoal1')
@@ -185,8 +185,8 @@ class TestBadInput:
 
   def test_numbers_are_told_from_text(self, tmp_path):
     path = tmp_path / 'log.jsonl'
-    path.write_bytes(b'{"environment_steps": 2e3, "a": [0.5, null, 3], "b": "0.5", "c": true, "d": 1e999, "e": 1' + b'0' * 400 +
-                     b'}\n{"environment_steps": "5"}\n')
+    path.write_bytes(b'{"environment_steps": 2e3, "a": [0.5, null, 3], "b": "0.5", "c": true, "d": 1e999, "e": 1'
+                     + b'0' * 400 + b'}\n{"environment_steps": "5"}\n')
     told = []
     ((_, row),) = streams.read_rows(path, lambda *bad: told.append(bad))
     assert row['environment_steps'] == 2000 and [number for number, _ in told] == [2]
