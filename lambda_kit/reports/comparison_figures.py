@@ -49,7 +49,8 @@ def learning_curves(collected: collection_lib.Collection, tasks: Sequence[str],
     limits = groups[0].protocol.cost_limit
     if len(limits) == 1:  # With several, their sum limits nothing.
       column[1].axhline(limits[0], color=drawing.LIMIT_COLOR, linewidth=1.5, gid='limit')
-    column[1].set_ylim(bottom=0.0)
+    for axes in column[1:]:  # Costs aren't negative.
+      axes.set_ylim(bottom=0.0)
   handles = [lines.Line2D([], [], color=colors[name], label=_label(collected, name, tasks))
              for name in collection_lib.order_algorithms(shown)]
   handles += [lines.Line2D([], [], color=colors[name], linestyle='--', label=f'{name}, long training (paper)')
@@ -90,7 +91,8 @@ def sample_efficiencies(collected: collection_lib.Collection,
   """
   ratios: dict[str, dict[str, efficiency.Efficiency]] = {}
   for task in summary.tasks:
-    groups = {group.algorithm: group for group in collected.of_task(task)}
+    # Runs of another protocol than the summary's are not in it.
+    groups = {group.algorithm: group for group in collected.of_task(task) if (task, group.algorithm) in summary.metrics}
     ours = _OURS if (task, _OURS) in summary.metrics else _OURS + reference.SUFFIX
     if (task, ours) not in summary.metrics:
       continue

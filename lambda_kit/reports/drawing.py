@@ -21,7 +21,7 @@ Colors = Mapping[str, str]  # By algorithm.
 LIMIT_COLOR = '#d62728'
 TEXT_COLOR = '#333333'
 # Told apart by colour-blind readers, and none of them the red of limits.
-_COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f', '#b8860b', '#607d8b', '#7cb342', '#a1887f', '#7986cb')
+_COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f', '#b8860b', '#7cb342', '#a1887f', '#607d8b', '#7986cb')
 _FAINT_COLOR = '#e6e6e6'
 _MAX_POINTS = 200  # Of a curve in a panel.
 

@@ -62,7 +62,8 @@ def render(collected: collection_lib.Collection, tables: Sequence[score_tables.T
       problems=[dataclasses.asdict(problem) for problem in collected.problems])
   # '<' must not end the script element that the data are in.
   data = json.dumps(content, separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
-  parts = dict(css=_asset('page.css'), script=_asset('page.js'), refresh=str(refresh_seconds), data=data,
+  script = _asset('charts.js') + _asset('page.js')
+  parts = dict(css=_asset('page.css'), script=script, refresh=str(refresh_seconds), data=data,
                tables=''.join(map(_table, tables)) or '<p>No run has a score yet.</p>',
                figures=''.join(map(_figure, figures)) or '<p>There is nothing to draw yet.</p>',
                predictions=''.join(map(_figure, strips)) or '<p>No run has a prediction yet: models predict an episode '

@@ -4,6 +4,7 @@ from typing import Mapping
 
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
+from matplotlib import ticker
 import numpy as np
 
 from lambda_kit.metrics import statistics
@@ -26,6 +27,7 @@ def aggregates(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) 
     drawing.style(axes, title)
     axes.use_sticky_edges = False
     axes.margins(x=0.15)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(4))
     axes.set_yticks(range(len(scores)), list(scores))
     axes.set_ylim(len(scores) - 0.4, -0.6)
   figure.supxlabel('return in units of PPO\'s, 95% stratified bootstrap', color=drawing.TEXT_COLOR, fontsize=9)

@@ -66,9 +66,13 @@ def test_the_score_is_reproduced_to_the_bit(evaluated):
   assert row['episode_returns'][:2] == saved['episode_returns'] and len(row['episode_returns']) == 3
 
 
-def test_videos_are_written(evaluated):
+def test_videos_and_a_prediction_are_written(evaluated):
+  results = evaluated[0] / 'evaluation'
   for i in range(2):
-    assert (evaluated[0] / 'evaluation' / f'step_000000001000-episode_{i}.mp4').stat().st_size > 1000
+    assert (results / f'step_000000001000-episode_{i}.mp4').stat().st_size > 1000
+  content = json.loads((results / 'step_000000001000-prediction.json').read_text())
+  assert content['environment_steps'] == 1000 and len(content['errors']['vector']['model']) == 16  # 21 moments, 5 seen.
+  assert (results / 'step_000000001000-prediction.png').exists()
 
 
 def test_the_exported_policy_acts_as_the_agent_in_a_fresh_process(evaluated, tmp_path):

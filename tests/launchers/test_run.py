@@ -1,5 +1,6 @@
 """The real entry point, in a process of its own, at tiny size."""
 
+import io
 import json
 import os
 import pathlib
@@ -10,7 +11,9 @@ import sys
 import time
 
 import gin
+from PIL import Image
 import pytest
+from tensorboard.backend.event_processing import event_accumulator
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.experiments import configuration
@@ -34,6 +37,12 @@ def _rows(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def _images(workdir):
+  """The last picture of each tag in TensorBoard."""
+  events = event_accumulator.EventAccumulator(str(workdir / 'tensorboard')).Reload()
+  return {tag: events.Images(tag)[-1] for tag in events.Tags()['images']}
+
+
 @pytest.fixture(scope='module')
 def tiny(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('tiny')
@@ -54,7 +63,11 @@ def test_a_run_leaves_everything(tiny):
   assert evaluations[-1]['cost_regret'][0] == pytest.approx(total / 1500)
   assert (workdir / 'video.mp4').stat().st_size > 1000
   assert (workdir / 'learning_curve.png').read_bytes().startswith(b'\x89PNG')
-  assert list((workdir / 'tensorboard').iterdir())
+  images = _images(workdir)
+  assert images['evaluation/learning_curve'].encoded_image_string == (workdir / 'learning_curve.png').read_bytes()
+  with Image.open(io.BytesIO(images['evaluation/video'].encoded_image_string)) as image:
+    assert image.format == 'GIF' and image.n_frames > 20 and image.size == (128, 128)
+  assert all(image.step == 1500 for image in images.values()) and len(images) == 2  # A random agent predicts nothing.
   assert 'run_experiment.seed = 7' in (workdir / 'config.gin').read_text()
   assert 'GridCmdp.slip = 0.05' in (workdir / 'operative_config.gin').read_text()  # A default.
 
@@ -118,18 +131,21 @@ def test_every_variant_fits_every_experiment(task, variant):
 
 
 def test_lambda_learns_through_the_launcher(tmp_path):
-  """All of LAMBDA at the smallest size: it has to run, to log finite numbers, and to use every binding."""
-  bindings = ('WIDTH = 8', 'ENVIRONMENT_STEPS = 500', 'PeriodicUpdates.first = 200', 'PeriodicUpdates.initial_updates = 3',
-              'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16', 'LambdaAgent.batch_size = 4',
+  """All of LAMBDA at the smallest size: it has to run, log finite numbers, predict, and use every binding."""
+  bindings = ('WIDTH = 8', 'ENVIRONMENT_STEPS = 500', 'PeriodicUpdates.first = 200',
+              'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16', 'LambdaAgent.batch_size = 4',
               'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3', 'EpisodeBuffer.sequence_length = 5',
-              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'run_experiment.evaluation_episodes = 1',
-              'run_experiment.with_video = False')
+              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'run_experiment.evaluation_episodes = 1')
   done = _run('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in bindings),
               f'--workdir={tmp_path}')
   assert done.returncode == 0, done.stderr
   rows = _rows(tmp_path / 'learner.jsonl')
   assert [row['updates'] for row in rows] == [3, 5, 7, 9]
   assert all(value is not None for row in rows for value in row.values())  # Numbers that are not finite are null.
+  errors = json.loads((tmp_path / 'prediction.json').read_text())['errors']['vector']
+  assert len(errors['model']) == len(errors['last_seen']) == 45 and all(0.0 < error < 100.0 for error in errors['model'])
+  assert (tmp_path / 'prediction.png').read_bytes().startswith(b'\x89PNG')
+  assert set(_images(tmp_path)) == {'evaluation/learning_curve', 'evaluation/prediction', 'evaluation/video'}
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])

@@ -34,7 +34,8 @@ class TestLearningCurves:
 
   def test_medians_bands_and_limit(self, collected):
     figure = comparison_figures.learning_curves(collected, ['PointGoal1'], _COLORS)
-    returns, costs, _ = figure.axes
+    returns, costs, regrets = figure.axes
+    assert costs.get_ylim()[0] == regrets.get_ylim()[0] == 0.0
     (line,) = [line for line in returns.lines if line.get_color() == _COLORS['LAMBDA']]
     np.testing.assert_allclose(line.get_data(), [[250_000, 500_000, 750_000, 1_000_000], [2.75, 5.5, 8.25, 11.0]])
     assert [line.get_ydata()[0] for line in costs.lines if line.get_gid() == 'limit'] == [25.0]
@@ -75,6 +76,14 @@ class TestOtherFigures:
     figure = comparison_figures.sample_efficiency(ratios, _COLORS)
     marks = [text.get_text() for text in figure.axes[0].texts]
     assert '✓' in marks and '✗' in marks
+
+  def test_runs_of_another_protocol_are_not_compared_with_published_ones(self, tmp_path):
+    synthetic_runs.write_run(tmp_path / 'lambda', 'PointGoal2')
+    synthetic_runs.write_run(tmp_path / 'ppo', agent='Ppo', limit=10.0)  # On PointGoal1.
+    collected = collection.collect(*runs.read_runs(tmp_path))
+    sg6, others = summary.summarize(collected)
+    assert 'PPO' not in comparison_figures.sample_efficiencies(collected, sg6)['PointGoal1']
+    assert not comparison_figures.sample_efficiencies(collected, others)  # There is no LAMBDA to compare with.
 
   def test_statistics(self, collected):
     (sg6,) = summary.summarize(collected)

@@ -35,7 +35,8 @@ const chart = document.querySelector('.chart svg'), box = chart.getBoundingClien
 chart.dispatchEvent(new PointerEvent('pointermove', {clientX: box.right - 15, clientY: box.top + 50}));
 seen.tooltip = document.getElementById('tooltip').textContent;
 const run = document.querySelector('.run'); run.open = true; run.dispatchEvent(new Event('toggle'));
-seen.diff = run.querySelector('.diff').textContent; seen.problems = document.getElementById('problems').textContent;
+seen.run = run.textContent; seen.diff = run.querySelector('.diff').textContent;
+seen.problems = document.getElementById('problems').textContent;
 seen.bold = count('#tables strong'); seen.images = [...document.images].every(image => image.src.startsWith('data:'));
 seen.videos = count('#videos video'); seen.injected = count('b.injected');
 seen.wide = document.documentElement.scrollWidth > innerWidth;
@@ -144,6 +145,8 @@ def test_the_page_in_a_browser(written, flags):
   assert 'return at 1M steps' in seen['tooltip'] and 'LAMBDA: 11.5' in seen['tooltip']  # Seeds 1 and 2: 11 and 12.
   # Against the paper's file with PPO's layer, whose agent has another name.
   assert '+ run_experiment.agent = @Ppo()' in seen['diff'] and '- run_experiment.agent = @OnPolicyAgent' in seen['diff']
+  # The first episode ends at 1001 s, the evaluation at 1400 s.
+  assert 'cost 40, regret 0.03, over the limit' in seen['run'] and 'Wall time 6.65 minutes.' in seen['run']
   assert 'unfinished run' in seen['problems'] and 'corrupt line' in seen['problems']
   assert '<b class=injected>KL</b>' in seen['problems'] and seen['injected'] == 0  # Text, not markup.
   assert seen['bold'] and seen['images'] and seen['videos'] == 1 and not seen['wide']
