@@ -1,5 +1,7 @@
 """Open-loop prediction: with a model whose answers can be written down, and with LAMBDA's own at tiny size."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,13 @@ import pytest
 from lambda_kit import core
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_agent import prediction
+from lambda_kit.models import decoders
+from lambda_kit.models import encoders
 from lambda_kit.models import normalizer
+from lambda_kit.models import world_model
 from tests.agents import linear_fakes
 from tests.agents import tiny
+from tests.models import data
 
 
 def _filtering(theta):
@@ -37,6 +43,31 @@ def test_the_model_follows_actions_from_what_was_seen_last():
   np.testing.assert_allclose(result.model['vector'], [[7.0], [16.0], [36.0]])
   np.testing.assert_allclose(result.truth['vector'], [[50.0], [60.0], [70.0]])
   np.testing.assert_allclose(result.last_seen['vector'], [3.0])
+
+
+def test_pictures():
+  spec = {'image': data.IMAGE}
+  model = world_model.RecurrentWorldModel(
+      spec, data.ACTION_SPEC, num_constraints=1, action_repeat=1, stochastic_size=3, deterministic_size=4, hidden_size=4,
+      encoder_factory=functools.partial(encoders.ObservationEncoder, image_factory=functools.partial(
+          encoders.ImageEncoder, depth=2, kernels=(4, 4))),
+      decoder_factory=functools.partial(decoders.ObservationDecoder, image_factory=functools.partial(
+          decoders.ImageDecoder, depth=2, dense_size=4, kernels=(6, 6))))
+  batch = data.random_batch(spec, batch_size=1, length=4)
+  image, action = batch.observation['image'][0], batch.action[0, 1:]
+  params = model.init(jax.random.PRNGKey(1), batch)
+  filtering = {'model': params, 'normalizer': normalizer.init(spec)}
+  key = jax.random.PRNGKey(2)
+  result = prediction.make_predictor(model, filtering, key)({'image': image}, action, 2)
+  # Step by step: a_{-1} = 0 leads to o_0, a_0 to o_1; then a_1 and a_2 are followed without noise.
+  keys, state = jax.random.split(key, 2), model.initial_state(1)
+  for i, previous in enumerate((np.zeros((1, 2), np.float32), action[:1])):
+    state = model.filter(params, state, previous, {'image': image[i:i + 1]}, keys[i])
+  for i, expected in enumerate(result.model['image']):
+    state = model.imagine_step(params, state, action[i + 1:i + 2], jnp.zeros((1, model.noise_size)))
+    np.testing.assert_allclose(model.decode(params, model.features(state))['image'][0], expected, atol=1e-5)
+  np.testing.assert_allclose(result.truth['image'], image[2:] / 255 - 0.5, atol=1e-6)
+  np.testing.assert_allclose(result.last_seen['image'], image[1] / 255 - 0.5, atol=1e-6)
 
 
 class TestLambda:
