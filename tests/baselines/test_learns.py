@@ -64,7 +64,8 @@ def test_ppo_finds_the_unconstrained_optimum():
 # Their limits are one less: a method that has found its limit stays on both sides of it, as its data are 20 episodes.
 @pytest.mark.slow
 @pytest.mark.parametrize('method', [
-    ppo.Ppo(softplus.SoftplusLagrangian(initial_multiplier=1.5, learning_rate=0.01), learning_rate=1e-3, target_kl=0.02),
+    ppo.Ppo(softplus.SoftplusLagrangian(initial_multiplier=1.5, learning_rate=0.01), learning_rate=1e-3,
+            target_kl=0.02),
     trpo.Trpo(softplus.SoftplusLagrangian(initial_multiplier=1.5, learning_rate=0.01), target_kl=0.02),
     cpo.Cpo(),
 ], ids=['ppo_lagrangian', 'trpo_lagrangian', 'cpo'])
