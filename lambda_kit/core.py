@@ -148,6 +148,11 @@ class Adder(abc.ABC):
     """Ends an episode that will not go on. What was complete of it is kept."""
 
 
+# Makes of a function of (parameters, arrays [B, ...], ...) to arrays [B, ...], whose rows don't depend on each other,
+# the same function, computed in parts of B: on several devices.
+OverBatch = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
 class WorldModel(abc.ABC):
   """A differentiable p(s_{t+1} | s_t, a_t, theta) with inference and predictions. Holds functions, not arrays.
 
@@ -161,8 +166,13 @@ class WorldModel(abc.ABC):
     """Draws parameters that fit the shapes of `batch`."""
 
   @abc.abstractmethod
-  def loss(self, params: Params, batch: types.Trajectory, key: Key) -> tuple[types.Array, types.ModelOutput]:
-    """The loss [] to minimise, e.g. the negative ELBO, and the states inferred on the way."""
+  def loss(self, params: Params, batch: types.Trajectory, key: Key,
+           over_batch: OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
+    """The loss [] to minimise, e.g. the negative ELBO, and the states inferred on the way.
+
+    Where parameters are used in a loop over time, `over_batch` has to be applied around it: else several devices would
+    exchange their gradients in each of its steps.
+    """
 
   @abc.abstractmethod
   def initial_state(self, batch_size: int) -> types.Nest:

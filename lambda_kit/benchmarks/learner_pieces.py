@@ -81,7 +81,7 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
         objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
         value=lambda features: networks.critic.apply(state.critic_shadow, features),
         cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
-        solver_state=state.solver)
+        solver_state=state.solver, devices=parts['devices'])
 
   def imagine(params, samples, start, state, key):
     given = setting(samples, start, state)

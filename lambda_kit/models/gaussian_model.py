@@ -98,9 +98,10 @@ class FeedForwardWorldModel(core.WorldModel):
     two_steps = jax.tree.map(lambda x: x[:1, :2], batch)  # Parameters depend on shapes after [B, L] only.
     return self._init(key, self.features(self._states(two_steps)), two_steps)
 
-  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key) -> tuple[types.Array, types.ModelOutput]:
+  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
+           over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
     """The negative log likelihood of all steps but the first, which begins before the batch; a mean over B and L."""
-    del key  # States are observed.
+    del key, over_batch  # States are observed, and there is no loop over time.
     batch_size, length = batch.reward.shape
     if length < 2:
       raise ValueError('FeedForwardWorldModel learns from steps: sequences must have at least 2 observations.')

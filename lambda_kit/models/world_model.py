@@ -132,13 +132,14 @@ class RecurrentWorldModel(core.WorldModel):
     one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
     return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)))
 
-  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key) -> tuple[types.Array, types.ModelOutput]:
+  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
+           over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
     """See `negative_elbo`."""
     batch_size, length = batch.reward.shape
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
     noise = sequence_noise(key, batch_size, length, self._stochastic_size)
-    observed = self._functions.observe(params, batch, noise)
+    observed = over_batch(self._functions.observe)(params, batch, noise)
     loss, metrics = negative_elbo(
         observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale)
     return loss, types.ModelOutput(observed.inferred.states, metrics)

@@ -75,4 +75,7 @@ class ReplayDataset:
       executor.shutdown(wait=True, cancel_futures=True)
 
   def _prepare(self, draws: sequences.Draws, i: int) -> types.Trajectory:
-    return jax.device_put(draws.batch(i), self._device)
+    batch = draws.batch(i)
+    if isinstance(self._device, jax.sharding.Sharding):  # Each device, and each host, takes its part of it.
+      return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, self._device, x.__getitem__), batch)
+    return jax.device_put(batch, self._device)

@@ -14,9 +14,10 @@ from lambda_kit.experiments import configuration
 
 Bindings = Mapping[str, Any]
 
-# They name, film and store a run, and change nothing of what it does.
+# They name, film, store and place a run, and change nothing of what it does.
 _IMMATERIAL = frozenset(f'run_experiment.{name}' for name in (
-    'seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints'))
+    'seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')) | {
+        'LambdaAgent.num_devices'}
 
 
 class GinTextError(ValueError):

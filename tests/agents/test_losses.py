@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.agents.lambda_agent import imagination
+from lambda_kit.agents.lambda_agent import devices
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import policy_gradients
 from lambda_kit.bounds import bounds
@@ -35,7 +36,7 @@ def _run(request):
         objective, 1, linear_fakes.linear_policy, linear_fakes.LinearModel(),
         {'theta': jnp.asarray(thetas, jnp.float32)}, jnp.asarray(starts, jnp.float32)[:, None],
         value=lambda features: _V * features[..., 0], cost_values=lambda features: _VC * features,
-        solver_state=objective.solver.init(1) if solver_state is None else solver_state)
+        solver_state=objective.solver.init(1) if solver_state is None else solver_state, devices=devices.Devices())
     gradient, output = method(setting, {'k': k}, jax.random.PRNGKey(0))
     return gradient['k'], output
 

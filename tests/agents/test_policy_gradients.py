@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lambda_kit.agents.lambda_agent import devices
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.agents.lambda_agent import policy_gradients
@@ -56,7 +57,7 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
       objective, 2, networks.policy.apply, networks.world_model, samples, start,
       value=lambda features: networks.critic.apply(critic_params, features),
       cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
-      solver_state=solver.init(_C))
+      solver_state=solver.init(_C), devices=devices.Devices())
   return jax.jit(lambda policy, key: method(setting, policy, key))(policy, jax.random.PRNGKey(3))
 
 

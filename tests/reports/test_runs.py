@@ -117,8 +117,9 @@ class TestIdentity:
     noisy = of(push + 'SafetyGymnasium.frameskip_probability = 0.9')
     assert noisy.task == 'PointPush1' and noisy.environment == (('frameskip_probability', '0.9'),)
 
-  def test_hash_ignores_the_seed_macros_and_sources(self):
-    texts = ['A.x = 1  # a.gin:3\nrun_experiment.seed = 1', 'ONE = 1\nA.x = %ONE\nrun_experiment.seed = 2\n# A.y = 3',
+  def test_hash_ignores_the_seed_devices_macros_and_sources(self):
+    texts = ['A.x = 1  # a.gin:3\nrun_experiment.seed = 1\nLambdaAgent.num_devices = 4',
+             'ONE = 1\nA.x = %ONE\nrun_experiment.seed = 2\n# A.y = 3',
              'A.x = 2\nrun_experiment.seed = 1']
     first, second, third = (gin_text.config_hash(gin_text.read_bindings(text)) for text in texts)
     assert first == second != third

@@ -9,6 +9,7 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import optimizers
 from lambda_kit.agents.lambda_agent import acting
+from lambda_kit.agents.lambda_agent import devices as devices_lib
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
@@ -62,6 +63,8 @@ class LambdaAgent(core.AgentBuilder):
     max_skips: Non-finite gradients in a row before the run is stopped.
     precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or
       'params=float32,compute=bfloat16,output=float32'.
+    num_devices: GPUs that learn together, each from its part of a batch and of its start states; None takes all of
+      them, those of other hosts included. B and the number of start states have to be multiples of it.
   """
 
   def __init__(
@@ -99,6 +102,7 @@ class LambdaAgent(core.AgentBuilder):
       updates_per_call: int = 10,
       max_skips: int = 50,
       precision: str = 'float32',
+      num_devices: int | None = 1,
   ):
     for name, value in (('num_samples', num_samples), ('horizon', horizon), ('batch_size', batch_size),
                         ('updates_per_call', updates_per_call)):
@@ -127,6 +131,9 @@ class LambdaAgent(core.AgentBuilder):
     self._updates_per_call = updates_per_call
     self._max_skips = max_skips
     self._precision = precision_lib.get_policy(precision)
+    self._devices = devices_lib.Devices(num_devices)
+    self._devices.check('LambdaAgent.batch_size', batch_size)
+    self._devices.check('LambdaAgent.num_start_states', num_start_states or 0)
     self._networks: networks_lib.LambdaNetworks | None = None
 
   def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
@@ -142,7 +149,7 @@ class LambdaAgent(core.AgentBuilder):
     return adder_lib.EpisodeAdder(replay)
 
   def make_dataset_iterator(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
-    return dataset_lib.ReplayDataset(replay, self._batch_size)
+    return dataset_lib.ReplayDataset(replay, self._batch_size, device=self._devices.batch_sharding)
 
   def make_learner(self, environment: core.Environment, dataset: dataset_lib.ReplayDataset,
                    seed: int) -> learning.LambdaLearner:
@@ -157,7 +164,8 @@ class LambdaAgent(core.AgentBuilder):
         networks, self._posterior_factory(select=networks.world_model.imagination_params), objective,
         self._policy_gradient, dataset, networks_lib.example_batch(environment), self._policy_optimizer,
         self._critic_optimizer, self._cost_critic_optimizer, self._target_update, self._num_samples,
-        self._num_start_states, num_constraints, self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips)
+        self._num_start_states, num_constraints, self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips,
+        self._devices)
 
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:

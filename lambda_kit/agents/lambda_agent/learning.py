@@ -11,6 +11,7 @@ import optax
 from lambda_kit import core
 from lambda_kit import optimizers
 from lambda_kit import types
+from lambda_kit.agents.lambda_agent import devices as devices_lib
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
 from lambda_kit.agents.lambda_agent import policy_gradients
@@ -56,6 +57,7 @@ class LambdaLearner(core.Learner[LearnerState]):
       them: each call costs as much as some updates.
     key: Everything random follows from it.
     max_skips: Non-finite gradients in a row before training is stopped.
+    devices: Where to compute.
   """
 
   def __init__(self, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: losses.Objective,
@@ -64,12 +66,13 @@ class LambdaLearner(core.Learner[LearnerState]):
                cost_critic_optimizer: optax.GradientTransformation,
                target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
                num_start_states: int | None, num_constraints: int, updates_per_call: int, key: core.Key,
-               max_skips: int):
+               max_skips: int, devices: devices_lib.Devices):
     self._networks = networks
     self._posterior = posterior
     self._dataset = dataset
     self._updates_per_call = updates_per_call
     self._max_skips = max_skips
+    self._devices = devices
 
     def init(key: core.Key) -> LearnerState:
       model_key, policy_key, critic_key, cost_key, state_key = jax.random.split(key, 5)
@@ -88,6 +91,11 @@ class LambdaLearner(core.Learner[LearnerState]):
           updates=jnp.zeros((), jnp.int32),
           key=state_key)
 
+    def critic_gradient(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
+                        data: losses.CriticData) -> tuple[types.Array, core.Params]:
+      gradient = lambda params, data: losses.critic_gradient(params, apply, data, policy_gradient.chunk_size)
+      return devices.mean(gradient, params, data, data.weights)
+
     def update(state: LearnerState, batch: types.Trajectory) -> tuple[LearnerState, dict[str, types.Array]]:
       key, model_key, sample_key, start_key, policy_key = jax.random.split(state.key, 5)
       statistics = normalizer.update(state.normalizer, batch.observation)
@@ -95,29 +103,29 @@ class LambdaLearner(core.Learner[LearnerState]):
 
       # The model, and with it the posterior over its weights (lines 5 and 6).
       posterior_state, output, metrics = posterior.update(
-          state.posterior, lambda params, key: networks.world_model.loss(params, batch, key), model_key)
+          state.posterior, lambda params, key: networks.world_model.loss(params, batch, key, devices.over_batch),
+          model_key)
       metrics = {**metrics, **output.metrics}
       samples = posterior.sample(posterior_state, sample_key, num_samples)
-      start = _start_states(output.states, num_start_states, start_key)
+      start = devices.split(_start_states(output.states, num_start_states, start_key))
 
       # The policy, on bounds over the samples (lines 7 and 9).
       setting = losses.Setting(
           objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
           value=lambda features: networks.critic.apply(state.critic_shadow, features),
           cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
-          solver_state=state.solver)
+          solver_state=state.solver, devices=devices)
       gradients, policy_output = policy_gradient(setting, state.policy.params, policy_key)
       metrics['policy_gradient_norm'] = optax.global_norm(gradients)
       policy = _apply(policy_optimizer, state.policy, gradients)
 
       # The critics, on the trajectories that the bounds selected (line 8).
-      critic_loss, gradients = losses.critic_gradient(
-          state.critic.params, networks.critic.apply, policy_output.critic, policy_gradient.chunk_size)
+      critic_loss, gradients = critic_gradient(state.critic.params, networks.critic.apply, policy_output.critic)
       critic = _apply(critic_optimizer, state.critic, gradients)
       metrics['critic_gradient_norm'] = optax.global_norm(gradients)
 
-      cost_critic_losses, gradients = jax.vmap(lambda params, data: losses.critic_gradient(
-          params, networks.single_cost_critic, data, policy_gradient.chunk_size))(
+      cost_critic_losses, gradients = jax.vmap(
+          lambda params, data: critic_gradient(params, networks.single_cost_critic, data))(
               state.cost_critics.params, policy_output.cost_critics)
       cost_critics = _apply(cost_critic_optimizer, state.cost_critics, gradients)
       metrics['cost_critic_gradient_norm'] = optax.global_norm(gradients)
@@ -141,17 +149,17 @@ class LambdaLearner(core.Learner[LearnerState]):
       state, metrics = jax.lax.scan(update, state, jax.tree.map(lambda *x: jnp.stack(x), *batches))
       return state, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
-    self._update = jax.jit(update, donate_argnums=0)
-    self._update_many = jax.jit(update_many, donate_argnums=0)
+    self._update = devices.jit(update, donate_argnums=(0,))
+    self._update_many = devices.jit(update_many, donate_argnums=(0,))
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
-        'belief': jax.jit(lambda state: jax.tree.map(jnp.copy, dict(
+        'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, dict(
             model=posterior.mean(state.posterior), normalizer=state.normalizer, updates=state.updates))),
-        'policy': jax.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
-        'samples': jax.jit(lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1),
+        'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
+        'samples': devices.jit(lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1),
                                                           num_samples)),
     }
-    self._state = jax.jit(init)(key)
+    self._state = devices.jit(init)(key)
 
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` updates; returns the means of their metrics."""
@@ -173,22 +181,32 @@ class LambdaLearner(core.Learner[LearnerState]):
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
-    return [self._sources[name](self._state) for name in names]
+    return [self._devices.local(self._sources[name](self._state)) for name in names]
 
   def save(self) -> LearnerState:
     return self._state
 
   def restore(self, state: LearnerState) -> None:
-    self._state = jax.tree.map(jnp.copy, state)
+    self._state = self._devices.replicate(state)
+
+  def share_updates(self, share: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Lets updates be computed together with those of other learners.
+
+    Args:
+      share: Maps the name of a jitted update and the update itself to a function that does the same for this learner.
+    """
+    self._update = share('update', self._update)
+    self._update_many = share('update_many', self._update_many)
 
   def _check_skips(self) -> None:
-    modules = {'model': self._state.posterior, 'policy': self._state.policy, 'critic': self._state.critic,
-               'cost critics': self._state.cost_critics}
+    state = self._devices.local(self._state)
+    modules = {'model': state.posterior, 'policy': state.policy, 'critic': state.critic,
+               'cost critics': state.cost_critics}
     for name, module in modules.items():
       skips = int(optimizers.consecutive_skips(module))
       if skips > self._max_skips:
         raise optimizers.TrainingDiverged(
-            f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(self._state.updates)} '
+            f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(state.updates)} '
             'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
             'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.')
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.agents.lambda_agent import devices as devices_lib
 from lambda_kit.agents.lambda_agent import imagination
 from lambda_kit.bounds import bounds
 from lambda_kit.policies import returns
@@ -40,6 +41,7 @@ class Setting:
   value: Callable[[types.Array], types.Array]  # Shadow critic, features [..., F] to values [...].
   cost_values: Callable[[types.Array], types.Array]  # Shadow safety critics, features [..., F] to values [..., C].
   solver_state: Any  # Multipliers lambda_k and penalty mu_k.
+  devices: devices_lib.Devices  # On which start states are in parts.
 
 
 class Estimates(NamedTuple):
@@ -153,6 +155,11 @@ def policy_output(setting: Setting, features: types.Array, estimates: Estimates,
                   metrics: dict[str, types.Array], key: core.Key) -> PolicyOutput:
   """Gathers what critics and multipliers learn from: features [N, H + 1, S, F], estimates [N, ...], J_i [C]."""
 
+  def take(chosen, features, values, weights):
+    starts = jnp.arange(values.shape[1])
+    return CriticData(features=features[chosen, :-1, starts], targets=values[chosen, starts],
+                      weights=weights[chosen, starts])
+
   def select(bound, values):
     """Trajectories of values [N, S, H].
 
@@ -161,9 +168,7 @@ def policy_output(setting: Setting, features: types.Array, estimates: Estimates,
     """
     sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
     chosen = jax.random.categorical(key, jnp.log(sample_weights + 1e-20), axis=0)  # [S]
-    starts = jnp.arange(values.shape[1])
-    return CriticData(features=features[chosen, :-1, starts], targets=values[chosen, starts],
-                      weights=estimates.weights[chosen, starts])
+    return setting.devices.map(take, in_axes=(0, 2, 1, 1), out_axes=0)(chosen, features, values, estimates.weights)
 
   objective = setting.objective
   output = PolicyOutput(

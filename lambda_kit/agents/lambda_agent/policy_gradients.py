@@ -4,8 +4,9 @@ The loss (`losses.lagrangian`) bounds the values of N models for each start stat
 that of the N S trajectories at most S count for the reward and S for each cost: the gradient of all others is zero.
 """
 
+import dataclasses
 import functools
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 import gin
 import jax
@@ -53,6 +54,11 @@ class WholeGradient:
 
   def imagine(self, setting: losses.Setting, policy_params: core.Params,
               noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+    return _imagine_parts(self._imagine_part, setting, policy_params, noise)
+
+  def _imagine_part(self, setting: losses.Setting, policy_params: core.Params,
+                    noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+    """`imagine` on one device."""
     sample_action = losses.sample_action(setting, policy_params)
 
     def one_model(theta):
@@ -98,6 +104,11 @@ class SelectedGradient:
 
   def imagine(self, setting: losses.Setting, policy_params: core.Params,
               noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+    return _imagine_parts(self._imagine_part, setting, policy_params, noise)
+
+  def _imagine_part(self, setting: losses.Setting, policy_params: core.Params,
+                    noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+    """`imagine` on one device."""
     sample_action = losses.sample_action(setting, policy_params)
     num_starts = noise.action.shape[1]
     size = min(self.chunk_size, num_starts)
@@ -127,6 +138,13 @@ class SelectedGradient:
       coefficients: Derivatives of the loss with respect to some of the estimates, [N, S, H, ...], None for the others.
       noise: That which the trajectories were imagined with.
     """
+    of_part = lambda start, *rest: self._differentiate_part(dataclasses.replace(setting, start=start), *rest)
+    differentiate_parts = setting.devices.sum(of_part, in_axes=(0, None, 2, 1, 1))
+    return differentiate_parts(setting.start, policy_params, actions, coefficients, noise)
+
+  def _differentiate_part(self, setting: losses.Setting, policy_params: core.Params, actions: types.Array,
+                          coefficients: losses.Estimates, noise: imagination.Noise) -> core.Params:
+    """`_differentiate` on one device."""
     any_of = lambda x: jnp.any(x != 0, axis=tuple(range(2, x.ndim)))
     counts = functools.reduce(jnp.logical_or, map(any_of, jax.tree.leaves(coefficients)))  # [N, S]
     num_models, num_starts = counts.shape
@@ -149,6 +167,13 @@ class SelectedGradient:
 
     zeros = jax.tree.map(jnp.zeros_like, policy_params)
     return jax.lax.fori_loop(0, jnp.sum(filled), add_block, zeros)
+
+
+def _imagine_parts(imagine_part: Callable[..., Any], setting: losses.Setting, policy_params: core.Params,
+                   noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+  """Lets each device imagine from its start states."""
+  of_part = lambda start, *rest: imagine_part(dataclasses.replace(setting, start=start), *rest)
+  return setting.devices.map(of_part, in_axes=(0, None, 1), out_axes=(2, 1))(setting.start, policy_params, noise)
 
 
 def _block_gradient(setting: losses.Setting, policy_params: core.Params, theta: core.Params, start: types.Nest,
