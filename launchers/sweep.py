@@ -26,6 +26,7 @@ from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import executors
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import interfaces
+from lambda_kit.sweeps import memory
 from lambda_kit.sweeps import status as status_lib
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
@@ -39,7 +40,9 @@ _SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of
 _FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Where workdirs, outputs and the report go.')
 _EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs are run.')
 _RUN_CORES = flags.DEFINE_integer('run_cores', 1, 'Cores of one run.', lower_bound=1)
-_RUN_MEMORY = flags.DEFINE_float('run_memory', 4.0, 'Gigabytes of memory of one run; 0 for no limit.', lower_bound=0.0)
+_RUN_MEMORY = flags.DEFINE_float(
+    'run_memory', None, f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, and those of the '
+    'largest replay of pictures.', lower_bound=0.0)
 _RUN_GPUS = flags.DEFINE_integer('run_gpus', 0, 'GPUs of one run.', lower_bound=0)
 _CORES = flags.DEFINE_integer('cores', None, 'Local: cores of all runs together. Default: all.', lower_bound=1)
 _MEMORY = flags.DEFINE_float('memory', None, 'Local: gigabytes of all runs together. Default: what is free.')
@@ -63,7 +66,7 @@ def _make_grid() -> list[grid.Run]:
   return [runs[_INDEX.value]]
 
 
-def _make_executor(folder: pathlib.Path) -> interfaces.Executor:
+def _make_executor(folder: pathlib.Path, run_memory: float) -> interfaces.Executor:
   slurm = {}
   for option in _SLURM.value:
     name, equals, value = option.partition('=')
@@ -72,7 +75,7 @@ def _make_executor(folder: pathlib.Path) -> interfaces.Executor:
     slurm[name.replace('-', '_')] = int(value) if value.isdecimal() else value
   return executors.make_executor(
       'local' if _INDEX.value is not None else _EXECUTOR.value, folder, executors.Options(
-          interfaces.Needs(_RUN_CORES.value, _RUN_MEMORY.value, _RUN_GPUS.value), _CORES.value, _MEMORY.value,
+          interfaces.Needs(_RUN_CORES.value, run_memory, _RUN_GPUS.value), _CORES.value, _MEMORY.value,
           _GPUS.value, slurm, _RAY_ADDRESS.value))
 
 
@@ -88,8 +91,8 @@ def _print_commands(runs: list[grid.Run]) -> None:
     print(f'{"# finished: " if workdirs.is_finished(run.workdir) else ""}{shlex.join(run.command)}')
 
 
-def _run(runs: list[grid.Run], folder: pathlib.Path) -> list[supervision.RunStatus]:
-  executor = _make_executor(folder)
+def _run(runs: list[grid.Run], folder: pathlib.Path, run_memory: float) -> list[supervision.RunStatus]:
+  executor = _make_executor(folder, run_memory)
   try:
     supervisor = supervision.Supervisor(runs, executor, _MAX_RETRIES.value, _KEEP_GOING.value)
     with status_lib.StatusView(supervisor.statuses) as view:
@@ -107,17 +110,19 @@ def _write_report(folder: pathlib.Path) -> None:
 
 def _sweep() -> None:
   runs, folder = _make_grid(), pathlib.Path(_FOLDER.value).resolve()
-  workdirs.check_configurations(runs, _ROOT)
+  configurations = workdirs.check_configurations(runs, _ROOT)
+  run_memory = memory.needed_gigabytes(configurations) if _RUN_MEMORY.value is None else _RUN_MEMORY.value
   if _DRY_RUN.value:
     _print_commands(runs)
     return
   _prepare_folder(folder)
   if _INDEX.value is not None:
-    statuses = _run(runs, folder)
+    statuses = _run(runs, folder, run_memory)
+    print(f'The report, when all runs are done: python launchers/report.py --runs={folder} --out={folder}/report')
   else:
     try:
       with lock.WorkdirLock(folder):
-        statuses = _run(runs, folder)
+        statuses = _run(runs, folder, run_memory)
         _write_report(folder)
     except lock.WorkdirLockedError as error:  # Of this folder: runs are other processes.
       raise errors.SweepError(f'Another sweep is at work in {folder}. Wait for it to end, or choose another '

@@ -62,12 +62,15 @@ def last_error(output: pathlib.Path, code: int | None) -> str:
   return killed or (causes or lines or [f'ended with code {code}, and said nothing'])[-1]
 
 
-def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> None:
+def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[str]:
   """Refuses, before anything is started, what runs would refuse.
 
   Args:
     runs: Of a sweep.
     root: Folder that holds `gin/`.
+
+  Returns:
+    The configurations, each once, as text.
 
   Raises:
     ConfigurationError: Layers or bindings don't fit together.
@@ -90,6 +93,7 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> None:
         raise errors.SweepError(
             f'{run.workdir} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
             '\nGive the files and bindings that it began with, or another --folder for a new sweep.')
+  return list(resolved.values())
 
 
 def _last_step(path: pathlib.Path) -> int:
