@@ -19,6 +19,8 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
 from lambda_kit.environments import isolated
 from lambda_kit.environments.safety_gym import environment
+from lambda_kit.experiments import distributed_loop
+from lambda_kit.experiments import ray_actors
 from lambda_kit.experiments import rollout_loop
 from lambda_kit.experiments import run
 from lambda_kit.experiments import schedules

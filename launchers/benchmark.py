@@ -11,6 +11,8 @@
   python launchers/benchmark.py --parts=baselines                 # PPO, TRPO, CPO beside bare steps
   python launchers/benchmark.py --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
   python launchers/benchmark.py --parts=report                    # A report about a thousand runs
+  python launchers/benchmark.py --parts=capacity --capacity_folder=docs   # What GPUs fit: compiles, and runs nothing
+  python launchers/benchmark.py --parts=actors                    # Acting in processes of Ray
 
 Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
 An update at the paper's size takes half a minute on two busy cores, and compiling it as long.
@@ -28,7 +30,9 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from lambda_kit.benchmarks import acting_speed
+from lambda_kit.benchmarks import actor_speed
 from lambda_kit.benchmarks import baseline_speed
+from lambda_kit.benchmarks import capacity
 from lambda_kit.benchmarks import environment_speed
 from lambda_kit.benchmarks import learner_speed
 from lambda_kit.benchmarks import parallel_speed
@@ -45,7 +49,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
                            'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares, baselines, scaling and report.')
+                           'replay, shares, baselines, scaling, report, capacity and actors.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
@@ -58,6 +62,7 @@ _UPDATES = flags.DEFINE_integer('updates', 3, 'Updates of the learner that are t
 _SPLIT = flags.DEFINE_bool('split', True, 'Also time the pieces of an update, each compiled on its own.')
 _PAPER_MEMORY = flags.DEFINE_bool('paper_memory', True, 'Also compile updates at the paper\'s size for `scaling`.')
 _SCALING_FOLDER = flags.DEFINE_string('scaling_folder', None, 'Folder for the table and the figure of `scaling`.')
+_CAPACITY_FOLDER = flags.DEFINE_string('capacity_folder', None, 'Folder for the page of `capacity`.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
 
 
@@ -196,6 +201,20 @@ def _measure_report() -> Iterator[list[dict]]:
   yield figures
 
 
+def _measure_capacity() -> Iterator[dict]:
+  for figures in capacity.measure([str(_ROOT)], stand_ins.SIZES['paper_images']):
+    yield figures
+  print(capacity.to_markdown(figures))
+  if _CAPACITY_FOLDER.value:
+    capacity.write(figures, pathlib.Path(_CAPACITY_FOLDER.value))
+
+
+def _measure_actors() -> Iterator[list[dict]]:
+  rows = actor_speed.measure([str(_ROOT)])
+  _print_table(*actor_speed.table(rows))
+  yield rows
+
+
 def _paper_seconds(earlier: dict[str, Any]) -> float | None:
   """Seconds of an update at the paper's size, where this run has measured them."""
   return earlier.get('learner', {}).get('paper_images', {}).get('seconds')
@@ -236,6 +255,8 @@ _MEASUREMENTS = {
     'baselines': ('baselines', lambda _: _measure_baselines()),
     'scaling': ('scaling', lambda _: _measure_scaling()),
     'report': ('report', lambda _: _measure_report()),
+    'capacity': ('capacity', lambda _: _measure_capacity()),
+    'actors': ('actors', lambda _: _measure_actors()),
 }
 
 

@@ -18,8 +18,10 @@ from absl import flags
 from absl import logging
 
 from lambda_kit.experiments import configuration
+from lambda_kit.experiments import hosts
 from lambda_kit.experiments import launching
 from lambda_kit.experiments import run
+from lambda_kit.experiments import seeds
 from lambda_kit.experiments import training
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -32,6 +34,12 @@ _ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
     'allow_config_change', False, 'Let a run go on with another configuration than it began with.')
 _DRY_RUN = flags.DEFINE_bool(
     'dry_run', False, 'Print the resolved config, build everything, take one step, and stop. Writes nothing.')
+_SEEDS = flags.DEFINE_list(
+    'seeds', [], 'Train several seeds at once, their updates in one program, each in a folder seed<n> of --workdir: '
+    '0,1,2. For small tasks.')
+_HOSTS = flags.DEFINE_string(
+    'hosts', None, 'Learn on the devices of several hosts, each with this command: auto under SLURM, or '
+    'address:port,processes,number of this process. See docs/scale.md.')
 
 
 def _default_workdir(gin_files: list[str]) -> pathlib.Path:
@@ -51,6 +59,25 @@ def _prepare_workdir(folder: pathlib.Path) -> None:
     raise OSError(f'Can not write to the workdir {folder}: {error.strerror}. Choose another with --workdir.') from error
 
 
+def _parse_seeds() -> list[int]:
+  """What --seeds names."""
+  if not _SEEDS.value:
+    return []
+  if not all(word.isdecimal() for word in _SEEDS.value) or len(set(_SEEDS.value)) < len(_SEEDS.value):
+    raise app.UsageError(f'--seeds={",".join(_SEEDS.value)} is no list of different seeds, such as 0,1,2.')
+  if _SEED.value is not None or _HOSTS.value:
+    raise app.UsageError('--seeds goes neither with --seed nor with --hosts.')
+  return [int(word) for word in _SEEDS.value]
+
+
+def _configure(seed: int | None) -> None:
+  """Makes gin's configuration that of the flags."""
+  bindings = list(launching.GIN_BINDINGS.value)
+  if seed is not None:
+    bindings.append(f'run_experiment.seed = {seed}')
+  configuration.parse(launching.GIN_FILE.value, bindings, search_paths=[str(_ROOT)])
+
+
 def main(argv: list[str]) -> None:
   launching.begin(argv, _ROOT)
   gin_files = launching.GIN_FILE.value
@@ -58,10 +85,12 @@ def main(argv: list[str]) -> None:
     raise app.UsageError('No experiment was named: give --gin_file=gin/sg6_pointgoal1.gin or another file of gin/.')
   workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir(gin_files)
   with launching.explained(f'Interrupted. To go on: the same command with --workdir={workdir}'):
-    bindings = list(launching.GIN_BINDINGS.value)
-    if _SEED.value is not None:
-      bindings.append(f'run_experiment.seed = {_SEED.value}')
-    configuration.parse(gin_files, bindings, search_paths=[str(_ROOT)])
+    if _HOSTS.value:
+      if not _WORKDIR.value:
+        raise hosts.HostsError('--hosts needs a --workdir that all hosts see.')
+      hosts.join(_HOSTS.value)
+    numbers = _parse_seeds()
+    _configure(numbers[0] if numbers else _SEED.value)
     for line in configuration.superseded_bindings():
       logging.info('Superseded: %s', line)
     if _DRY_RUN.value:
@@ -69,12 +98,16 @@ def main(argv: list[str]) -> None:
       run.run_experiment(job=run.take_one_step)
       print('Dry run: everything was built and one step was taken.')
       return
-    _prepare_workdir(workdir)
-    try:
-      run.run_experiment(job=training.Training(workdir, _ALLOW_CONFIG_CHANGE.value))
-    finally:
-      if workdir.is_dir() and not any(workdir.iterdir()):
-        workdir.rmdir()  # Nothing began.
+    with hosts.workdir_of_process(workdir) as folder:
+      _prepare_workdir(folder)
+      try:
+        if numbers:
+          seeds.train(numbers, folder, _configure, _ALLOW_CONFIG_CHANGE.value)
+        else:
+          run.run_experiment(job=training.Training(folder, _ALLOW_CONFIG_CHANGE.value))
+      finally:
+        if folder.is_dir() and not any(folder.iterdir()):
+          folder.rmdir()  # Nothing began.
 
 
 if __name__ == '__main__':

@@ -105,9 +105,12 @@ def differing_lines(before: str, after: str) -> list[str]:
   return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
 
 
-def save_operative_config(path: str | os.PathLike[str]) -> None:
-  """Writes the parameters that the run has used so far, defaults included."""
-  _write(path, _format_config(gin_internals.operative_bindings(), {}))
+def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, Any] | None = None) -> None:
+  """Writes the parameters that the run has used so far, defaults included; some of them with other values, by name."""
+  replaced = replaced or {}
+  bindings = {key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
+              for key, value in gin_internals.operative_bindings().items()}
+  _write(path, _format_config(bindings, {}))
 
 
 def format_error(error: Exception) -> str:

@@ -22,8 +22,10 @@ from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
 from lambda_kit.experiments import checkpoint_evaluation
 from lambda_kit.experiments import configuration
+from lambda_kit.experiments import hosts
 from lambda_kit.experiments import rollout_loop
 from lambda_kit.experiments import run
+from lambda_kit.experiments import seeds
 from lambda_kit.experiments import training
 from lambda_kit.replay import buffer
 from lambda_kit.replay import episodes
@@ -35,10 +37,11 @@ GIN_BINDINGS = flags.DEFINE_multi_string(
 TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
 
 # Errors whose message tells a user what to do.
-EXPLAINED = (configuration.ConfigurationError, run.SetupError, opengl.OpenGLError, loading.SimulatorMissing,
-             wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError, buffer.NotEnoughDataError,
-             optimizers.TrainingDiverged, rollout_loop.NoEpisodeEndedError, checkpoint_errors.CheckpointError,
-             lock.WorkdirLockedError, training.ConfigChangedError, checkpoint_evaluation.NothingToExportError, OSError)
+EXPLAINED = (configuration.ConfigurationError, run.SetupError, hosts.HostsError, opengl.OpenGLError,
+             loading.SimulatorMissing, wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError,
+             buffer.NotEnoughDataError, optimizers.TrainingDiverged, rollout_loop.NoEpisodeEndedError,
+             checkpoint_errors.CheckpointError, lock.WorkdirLockedError, training.ConfigChangedError,
+             checkpoint_evaluation.NothingToExportError, seeds.SeedsError, OSError)
 
 
 def begin(argv: list[str], root: pathlib.Path) -> None:

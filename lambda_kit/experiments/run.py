@@ -45,6 +45,7 @@ class Settings:
   max_failed_episodes: int
   symptoms: Sequence[symptoms_lib.Symptom]
   title: str
+  seed: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,7 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
         f'run_experiment.environment_steps = {environment_steps}, evaluate_every = {evaluate_every}, checkpoint_steps = '
         f'{checkpoint_steps} and keep_checkpoints = {keep_checkpoints} must be at least 1.')
   settings = Settings(environment_steps, cost_limit, evaluate_every, with_video, checkpoint_steps, checkpoint_seconds,
-                      keep_checkpoints, max_failed_episodes, symptoms, title)
+                      keep_checkpoints, max_failed_episodes, symptoms, title, seed)
   try:
     seeds = Seeds.derive(seed)
     environment = environment_factory(seed=seeds.environment)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import pathlib
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence, TextIO
 
 from absl import logging
 
@@ -34,20 +34,26 @@ class Training:
   Args:
     workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
     allow_config_change: Whether it may go on with another configuration.
+    stream: Where the run is shown; by default the standard output.
+    on_recorded: Called when gin's configuration is on disk, and no longer needed.
   """
 
-  def __init__(self, workdir: str | os.PathLike, allow_config_change: bool = False):
+  def __init__(self, workdir: str | os.PathLike, allow_config_change: bool = False, stream: TextIO | None = None,
+               on_recorded: Callable[[], None] = lambda: None):
     self._folder = pathlib.Path(workdir)
     self._allow_config_change = allow_config_change
+    self._stream = stream
+    self._on_recorded = on_recorded
 
   def __call__(self, experiment: run.Experiment) -> list[dict[str, Any]]:
     """Trains to the end. Returns the rows of all evaluations, earlier ones of a resumed run included."""
     with lock.WorkdirLock(self._folder):
       _record_configuration(self._folder, self._allow_config_change)
-      return _train(experiment, self._folder)
+      self._on_recorded()
+      return _train(experiment, self._folder, self._stream)
 
 
-def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, Any]]:
+def _train(experiment: run.Experiment, folder: pathlib.Path, stream: TextIO | None) -> list[dict[str, Any]]:
   settings, environment = experiment.settings, experiment.environment
   total_steps, names = settings.environment_steps, environment.constraint_names
   rows: list[dict[str, Any]] = []
@@ -61,15 +67,19 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
   resumed_from = checkpointer.resume()
   resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
-  view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, constraint_names=names)
+  view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, stream, names)
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
   logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
   diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
 
   operative_config = folder / 'operative_config.gin'
 
+  def save_operative_config():
+    # Of several seeds in one process, gin remembers one.
+    configuration.save_operative_config(operative_config, {'run_experiment.seed': settings.seed})
+
   def check_configuration():
-    configuration.save_operative_config(operative_config)
+    save_operative_config()
     configuration.check_operative()
 
   def evaluate():
@@ -88,7 +98,7 @@ def _train(experiment: run.Experiment, folder: pathlib.Path) -> list[dict[str, A
       if loop.state.episodes:
         stack.callback(summarize)
       if not operative_config.exists():  # There was no update yet.
-        stack.callback(configuration.save_operative_config, operative_config)
+        stack.callback(save_operative_config)
       stack.callback(view.close)  # The table comes below it.
       stack.callback(checkpointer.finish)
 

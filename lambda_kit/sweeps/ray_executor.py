@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from typing import Sequence
+from typing import Any, Sequence
 from urllib import parse
 
 from absl import logging
@@ -32,7 +32,8 @@ class RayExecutor(interfaces.Executor):
   """
 
   def __init__(self, needs: interfaces.Needs, address: str = 'auto'):
-    _connect(os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address)
+    connect(os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address,
+            'name it by --ray_address=host:port, or choose --executor=local.')
     _warn_of_small_nodes(needs)
     # No retries here: they are the sweep's, which counts all failures.
     self._task = ray.remote(processes.run_to_end).options(
@@ -79,17 +80,26 @@ class _RayJob(interfaces.Job):
     return bool(ray.wait([self.result], timeout=0)[0])
 
 
-def _connect(address: str) -> None:
+def connect(address: str, remedy: str, **options: Any) -> None:
+  """Joins a cluster.
+
+  Args:
+    address: 'host:port', 'ray://host:port' or 'auto'.
+    remedy: What else to do if there is none.
+    **options: Of `ray.init`.
+
+  Raises:
+    SweepError: There is none.
+  """
   try:
     if address != 'auto':
       _knock(address)
     _try_in_another_process(address)
-    ray.init(address=address, log_to_driver=False, logging_level='ERROR', configure_logging=False)
+    ray.init(address=address, log_to_driver=False, logging_level='ERROR', configure_logging=False, **options)
   except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError.
     cause = (getattr(error, 'strerror', None) or str(error)).strip().splitlines()[0].rstrip('.')
-    raise errors.SweepError(
-        f'There is no Ray cluster at {address}: {cause}. Start one with `ray start --head`, name it by '
-        '--ray_address=host:port, or choose --executor=local.') from error
+    raise errors.SweepError(f'There is no Ray cluster at {address}: {cause}. Start one with `ray start --head`, '
+                            f'{remedy}') from error
 
 
 def _knock(address: str) -> None:

@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from lambda_kit.experiments import hosts
+
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BINDINGS = (
     'WIDTH = 16', 'LambdaAgent.batch_size = 4', 'LambdaAgent.num_start_states = 12', 'LambdaAgent.horizon = 3',
@@ -38,11 +40,11 @@ def _finish(*processes):
   return [output for output, _ in outputs]
 
 
-def _run_on_two(workdir, steps, *options):
+def _run_on_two(workdir, steps):
   with socket.socket() as free:
     free.bind(('127.0.0.1', 0))
     address = f'127.0.0.1:{free.getsockname()[1]}'
-  return _finish(*(_start(workdir, steps, 1, f'--hosts={address},2,{i}', *options) for i in range(2)))
+  _finish(*(_start(workdir, steps, 1, f'--hosts={address},2,{i}') for i in range(2)))
 
 
 def _rows(workdir, kind):
@@ -50,30 +52,48 @@ def _rows(workdir, kind):
   return {row['environment_steps']: row for row in rows}
 
 
-def test_two_processes_train_as_one_and_go_on_together(tmp_path):
+def test_two_processes_train_as_one(tmp_path):
   alone, together = tmp_path / 'alone', tmp_path / 'together'
-  _finish(_start(alone, 300, 2))
+  _finish(_start(alone, 200, 2))
   _run_on_two(together, 200)
-  for output in _run_on_two(together, 300, '--allow_config_change'):
-    assert 'Going on from step 200 of 300.' in output
   assert sorted(path.name for path in tmp_path.iterdir()) == ['alone', 'together']
   for kind in ('learner', 'evaluation', 'episode'):
-    expected, found = _rows(alone, kind), _rows(together, kind)
-    assert found.keys() == expected.keys(), kind
-  expected, found = _rows(alone, 'learner'), _rows(together, 'learner')
-  for steps, row in expected.items():
+    assert _rows(together, kind).keys() == _rows(alone, kind).keys(), kind
+  for steps, row in _rows(alone, 'learner').items():
     for name, value in row.items():
       if name != 'time':
-        assert found[steps][name] == pytest.approx(value, rel=1e-2, abs=1e-3), (steps, name)
-  np.testing.assert_allclose(_rows(together, 'evaluation')[300]['episode_returns'],
-                             _rows(alone, 'evaluation')[300]['episode_returns'], atol=1e-2)
+        assert _rows(together, 'learner')[steps][name] == pytest.approx(value, rel=1e-2, abs=1e-3), (steps, name)
+  np.testing.assert_allclose(_rows(together, 'evaluation')[200]['episode_returns'],
+                             _rows(alone, 'evaluation')[200]['episode_returns'], atol=1e-2)
 
 
-@pytest.mark.parametrize('hosts, message', [
+def test_other_processes_begin_with_a_copy_of_the_workdir(tmp_path, monkeypatch):
+  """So all of them go on from the first one's checkpoint, and it alone writes there."""
+  workdir, synchronized = tmp_path / 'run', []
+  (workdir / 'checkpoints').mkdir(parents=True)
+  (workdir / 'checkpoints' / 'step').write_text('1')
+  monkeypatch.setattr(hosts.jax, 'process_count', lambda: 2)
+  monkeypatch.setattr(hosts.multihost_utils, 'sync_global_devices', synchronized.append)
+  for index in (0, 1):
+    monkeypatch.setattr(hosts.jax, 'process_index', lambda index=index: index)
+    with hosts.workdir_of_process(workdir) as own:
+      assert (own == workdir) == (index == 0)
+      assert (own / 'checkpoints' / 'step').read_text() == '1'
+      (own / 'checkpoints' / f'of_{index}').write_text('')
+  assert not own.exists() and len(synchronized) == 2
+  assert sorted(path.name for path in (workdir / 'checkpoints').iterdir()) == ['of_0', 'step']
+
+
+def test_one_process_works_in_the_workdir_itself(tmp_path):
+  with hosts.workdir_of_process(tmp_path / 'new') as own:
+    assert own == tmp_path / 'new' and not own.exists()
+
+
+@pytest.mark.parametrize('description, message', [
     ('10.0.0.1,2,0', 'neither auto nor address:port,processes,number'),
     ('10.0.0.1:99,2,2', 'such as 10.0.0.1:1234,2,0')])
-def test_hosts_that_can_not_be_read(tmp_path, hosts, message):
-  process = _start(tmp_path / 'new', 200, 1, f'--hosts={hosts}')
+def test_hosts_that_can_not_be_read(tmp_path, description, message):
+  process = _start(tmp_path / 'new', 200, 1, f'--hosts={description}')
   _, errors = process.communicate(timeout=300)
   assert process.returncode == 1 and message in errors and 'Traceback' not in errors
   assert not (tmp_path / 'new').exists()

@@ -49,7 +49,7 @@ class BatchedActor:
   def __init__(self, networks: networks_lib.LambdaNetworks, selection: core.ActionSelection,
                selection_variables: str, variable_source: core.VariableSource, key: core.Key, num_environments: int,
                evaluation: bool):
-    self._names = ('belief', selection_variables)
+    self.variable_names = ('belief', selection_variables)
     self._source = variable_source
     self._evaluation = evaluation
     self._first_key = key
@@ -68,7 +68,7 @@ class BatchedActor:
 
   def update(self) -> None:
     """Fetches the newest variables."""
-    self._variables = self._source.get_variables(self._names)
+    self._variables = self._source.get_variables(self.variable_names)
     self._learned = bool(self._variables[0]['updates'] > 0)
 
   def reseed(self, number: int) -> None:
@@ -88,6 +88,11 @@ class LambdaActor(core.Actor):
     self._batched = batched
     self._adder = adder
     self._is_first = np.ones((1,), bool)
+
+  @property
+  def variable_names(self) -> tuple[str, ...]:
+    """What of a variable source it acts with, for actors in other processes."""
+    return self._batched.variable_names
 
   def reseed(self, episode: int) -> None:
     self._batched.reseed(episode)
