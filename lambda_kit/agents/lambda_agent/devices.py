@@ -74,8 +74,9 @@ class Devices:
 
   def map(self, function: Callable[..., Any], in_axes: tuple[int | None, ...],
           out_axes: int | tuple[int, ...]) -> Callable[..., Any]:
-    """Each device calls `function` on its part of the arguments. Devices tell each other nothing until gradients of
-    arguments that all of them have are summed, where there are any.
+    """Each device calls `function` on its part of the arguments.
+
+    Devices tell each other nothing, but for gradients with respect to arguments that all have: these are summed.
 
     Args:
       function: Its arguments are pytrees.

@@ -195,6 +195,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     Args:
       share: Maps the name of a jitted update and the update itself to a function that does the same for this learner.
     """
+    if self._devices.count > 1:
+      raise ValueError(f'LambdaAgent.num_devices = {self._devices.count}: updates of several seeds need one device.')
     self._update = share('update', self._update)
     self._update_many = share('update_many', self._update_many)
 
