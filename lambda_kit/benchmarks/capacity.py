@@ -46,9 +46,7 @@ class Point(NamedTuple):
             f'LambdaAgent.num_start_states = {self.num_starts}', f'LambdaAgent.policy_gradient = @{self.gradient}()')
 
 
-POINTS = (Point(), Point(num_starts=400), Point(num_samples=20), Point(batch_size=64), Point(batch_size=128),
-          Point(gradient='WholeGradient'), Point(num_starts=400, gradient='WholeGradient'),
-          Point(num_samples=20, gradient='WholeGradient'), Point(batch_size=128, gradient='WholeGradient'))
+POINTS = (Point(), Point(batch_size=128), Point(gradient='WholeGradient'))
 
 
 def measure(search_paths: Sequence[str], size: stand_ins.Size, points: Sequence[Point] = POINTS
@@ -167,8 +165,8 @@ def write(result: dict[str, Any], folder: pathlib.Path) -> None:
 
 _INTRODUCTION = (
     'Written by `python launchers/benchmark.py --parts=capacity --capacity_folder=docs`, which compiles updates and',
-    'runs none. How the time of an update grows with N, B, L, H and width is measured by',
-    '`--parts=scaling --scaling_folder=docs`; how to use several devices and hosts is told in [scale.md](scale.md).')
+    'runs none. How the time of an update grows with N, B, L, H and width is in [scaling.md](scaling.md); how to use',
+    'several devices and hosts is told in [scale.md](scale.md).')
 _FITS = (
     f'How many runs of this size fit, if {USABLE:.0%} of the memory can be used (XLA_PYTHON_CLIENT_MEM_FRACTION); none:',
     '-. The learner alone, from 64x64 images, as XLA compiles it for a CPU; other sizes are those of the paper (L = 50,',
