@@ -359,6 +359,11 @@ class PurePolicy(NamedTuple):
 Predictor = Callable[[types.Observation, types.Array, int], types.OpenLoop]
 
 
+# Forecasts what a policy will cost. Called with observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1}
+# [T, A] of an episode.
+CostForecaster = Callable[[types.Observation, types.Array], types.CostForecast]
+
+
 class UpdateSchedule(Protocol):
   """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
 
@@ -411,6 +416,15 @@ class PredictorBuilder(Protocol):
 
   def make_predictor(self, environment: Environment, variable_source: VariableSource, seed: int) -> Predictor:
     """Lets the model predict with the variables of this moment."""
+
+
+@runtime_checkable
+class ForecasterBuilder(Protocol):
+  """An agent builder whose agent bounds the costs of its policy by models has this method, too."""
+
+  def make_cost_forecaster(self, environment: Environment, variable_source: VariableSource,
+                           seed: int) -> tuple[CostForecaster, int]:
+    """Lets models forecast with the variables of this moment. Returns the forecaster and its horizon H."""
 
 
 class Logger(abc.ABC):

@@ -66,6 +66,12 @@ class ModelOutput(NamedTuple):
   metrics: dict[str, Array]  # Scalars.
 
 
+class CostForecast(NamedTuple):
+  """Costs that are expected of the H agent steps after each moment of an episode, undiscounted."""
+  mean: Array  # [T + 1, C], over posterior samples.
+  bound: Array  # [T + 1, C], on what each of them expects.
+
+
 class Predictions(NamedTuple):
   """What a world model expects of a state."""
   reward: Array  # [...], expected r_t of the agent step that led to the state.

@@ -3,6 +3,7 @@
   python launchers/evaluate.py --workdir=runs/tiny_grid-20260101-120000
   python launchers/evaluate.py --workdir=X --which=best --episodes=90 --videos=3
   python launchers/evaluate.py --workdir=X --step=100000 --export=exported
+  python launchers/evaluate.py --workdir=X --calibrate=10         # Is the bound on costs above what they turn out to be?
 
 Everything is configured by the run's own config.gin. If the checkpoint holds the score of an evaluation, that one is
 repeated, and the launcher says whether it came out the same to the bit. Results are added to X/evaluation/. The run may
@@ -29,6 +30,9 @@ _STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint,
 _EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
 _VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film. If any, the model also predicts the first one.',
                                lower_bound=0)
+_CALIBRATE = flags.DEFINE_integer(
+    'calibrate', 0, 'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
+    lower_bound=0)
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
 
 
@@ -42,7 +46,7 @@ def main(argv: list[str]) -> None:
     configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
                         search_paths=[str(_ROOT)])
     run.run_experiment(job=checkpoint_evaluation.Evaluation(
-        workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value))
+        workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value, _CALIBRATE.value))
 
 
 if __name__ == '__main__':

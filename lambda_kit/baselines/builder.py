@@ -18,8 +18,8 @@ from lambda_kit.reports import tables
 class OnPolicyAgent(core.AgentBuilder):
   """PPO, TRPO, CPO and their Lagrangian variants. Defaults are those of safety-starter-agents (Ray et al., 2019).
 
-  But for two, for speed: critics are fitted to 2,048 steps of an epoch at a time, drawn anew, instead of to all of them,
-  and a quarter of the steps makes the Fisher matrix.
+  But for two, for speed: critics are fitted to 2,048 steps of an epoch at a time, drawn anew, instead of to all of
+  them, and a quarter of the steps makes the Fisher matrix.
 
   Args:
     cost_limit: d, of an episode's undiscounted costs; one for all constraints, or one for each.

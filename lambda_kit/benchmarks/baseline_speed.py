@@ -1,6 +1,6 @@
 """How fast the model-free baselines train, beside bare steps of the same number of worker processes.
 
-An epoch is the real one: the loop of the experiment with its actor, its rollout and its update. Epochs and bare stepping
+An epoch is the real one: the loop of the experiment with its actor, its rollout and its update. Epochs and bare steps
 with random actions take turns, so that they meet the same noise. The first epoch compiles programs and doesn't count.
 Evaluations, checkpoints and logs are left out.
 """
@@ -52,7 +52,8 @@ def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str
 def table(results: Mapping[str, dict[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and rows for the figures of `measure`, by algorithm."""
   rows = [[name, f'{row["steps_per_second"]:.0f}', f'{row["bare_steps_per_second"]:.0f}', f'{row["share"]:.0%}',
-           f'{row["update_seconds"]:.1f}', f'{row["update_cpu_seconds"]:.1f}', f'{1e6 / row["steps_per_second"] / 60:.0f}']
+           f'{row["update_seconds"]:.1f}', f'{row["update_cpu_seconds"]:.1f}',
+           f'{1e6 / row["steps_per_second"] / 60:.0f}']
           for name, row in results.items()]
   first = next(iter(results.values()))
   return (f'Training with {first["num_workers"]} workers (median of {first["rounds"]} epochs; target: '

@@ -46,7 +46,8 @@ class Point(NamedTuple):
             f'LambdaAgent.num_start_states = {self.num_starts}', f'LambdaAgent.policy_gradient = @{self.gradient}()')
 
 
-POINTS = (Point(), Point(batch_size=128), Point(gradient='WholeGradient'))
+POINTS = (Point(), Point(num_samples=20), Point(num_starts=400), Point(batch_size=64), Point(batch_size=128),
+          Point(gradient='WholeGradient'))
 
 
 def measure(search_paths: Sequence[str], size: stand_ins.Size, points: Sequence[Point] = POINTS

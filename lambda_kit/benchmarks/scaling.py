@@ -2,9 +2,11 @@
 
 From a small base one number at a time is changed. The programs of a number's values are compiled first and then take
 turns, so that they meet the same noise; then they are dropped, since a process may map only so many pieces of machine
-code (vm.max_map_count: 17 of these programs were too many). An update's work has a part that posterior samples share (the model's update, critics) and one that
-each of them has on its own (imagination and its gradient), so time against N is a line that doesn't go through 0:
-growth is below N. Start states are all B L states of a batch, as in the paper: so imagination grows with B and L, too.
+code (vm.max_map_count: 17 of these programs were too many).
+
+An update's work has a part that posterior samples share (the model's update, critics) and one that each of them has on
+its own (imagination and its gradient), so time against N is a line that doesn't go through 0: growth is below N. Start
+states are all B L states of a batch, as in the paper: so imagination grows with B and L, too.
 
 At the paper's size programs are compiled, which tells their memory, and are not run.
 """

@@ -10,6 +10,7 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.checkpoints import errors
 from lambda_kit.checkpoints import store as store_lib
+from lambda_kit.experiments import calibration
 from lambda_kit.experiments import checkpointing
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import environment_loop
@@ -42,16 +43,18 @@ class Evaluation:
     more_episodes: How many to run beyond those of the evaluation.
     num_videos: How many episodes to film, from the evaluation's first on. If any, the agent's model predicts the first.
     export_to: Folder that the policy is exported to; None for no export.
+    num_calibrations: Episodes, played with the noise of training, in which bounds on costs are compared with costs.
   """
 
   def __init__(self, workdir: str | os.PathLike, which: str = NEWEST, step: int | None = None, more_episodes: int = 0,
-               num_videos: int = 0, export_to: str | os.PathLike | None = None):
+               num_videos: int = 0, export_to: str | os.PathLike | None = None, num_calibrations: int = 0):
     self._folder = pathlib.Path(workdir)
     self._which = which
     self._step = step
     self._more_episodes = more_episodes
     self._num_videos = num_videos
     self._export_to = export_to
+    self._num_calibrations = num_calibrations
 
   def __call__(self, experiment: run.Experiment) -> dict[str, Any]:
     """Evaluates. Returns the row that it also logs: that of an evaluation, with where it comes from.
@@ -81,6 +84,10 @@ class Evaluation:
     logger.write('evaluation', row)
     logger.close()
     print('\n' + tables.evaluation_table([row], settings.cost_limit, experiment.environment.constraint_names))
+    if self._num_calibrations:
+      name = f'{checkpoint.path.name}-calibration'
+      print(calibration.describe(calibration.write_calibration(experiment, self._num_calibrations, results, name)))
+      print(f'More about it is in {results / name}.json and .png')
     if self._num_videos:
       path = prediction.write_prediction(experiment, number, checkpoint.step, results,
                                          f'{checkpoint.path.name}-prediction')

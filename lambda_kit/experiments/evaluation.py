@@ -57,19 +57,20 @@ class Evaluator:
       yield video.caption(self._environment.render(size, size),
                           video.episode_lines(episode_return, cost_return, cost_limit, names))
 
-  def watch(self, number: int, num_steps: int) -> tuple[types.Observation, np.ndarray]:
-    """Plays the beginning of the first episode of evaluation `number`.
+  def watch(self, number: int, num_steps: int | None = None) -> tuple[types.Observation, np.ndarray, np.ndarray]:
+    """Plays the first episode of evaluation `number`, or its beginning.
 
     Returns:
-      Observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A]; T is `num_steps`, or less if the
-      episode is shorter.
+      Observations o_0, ..., o_T [T + 1, ...], actions a_0, ..., a_{T-1} [T, A], and costs of these steps [T, C]; T is
+      `num_steps`, or less if the episode is shorter.
     """
     self._actor.update(wait=True)
     self._environment.next_episode = number * self._num_episodes
-    moments = list(itertools.islice(self._moments(), num_steps + 1))
+    moments = list(itertools.islice(self._moments(), None if num_steps is None else num_steps + 1))
     observations = [timestep.observation for _, timestep in moments]
     return ({name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
-            np.array([action for action, _ in moments[1:]], np.float32))
+            np.array([action for action, _ in moments[1:]], np.float32),
+            np.array([timestep.reward.cost for _, timestep in moments[1:]], np.float32))
 
   def _run_episode(self, number: int) -> types.EpisodeSummary:
     for attempt in range(_ATTEMPTS):

@@ -20,6 +20,7 @@ from lambda_kit.environments import isolated
 from lambda_kit.environments import opengl
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.safety_gym import loading
+from lambda_kit.experiments import calibration
 from lambda_kit.experiments import checkpoint_evaluation
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import hosts
@@ -41,7 +42,7 @@ EXPLAINED = (configuration.ConfigurationError, run.SetupError, hosts.HostsError,
              loading.SimulatorMissing, wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError,
              buffer.NotEnoughDataError, optimizers.TrainingDiverged, rollout_loop.NoEpisodeEndedError,
              checkpoint_errors.CheckpointError, lock.WorkdirLockedError, training.ConfigChangedError,
-             checkpoint_evaluation.NothingToExportError, seeds.SeedsError, OSError)
+             checkpoint_evaluation.NothingToExportError, calibration.NothingToCalibrateError, seeds.SeedsError, OSError)
 
 
 def begin(argv: list[str], root: pathlib.Path) -> None:

@@ -33,7 +33,7 @@ def write_prediction(experiment: run.Experiment, number: int, environment_steps:
   """
   if not isinstance(experiment.agent, core.PredictorBuilder):
     return None
-  observation, action = experiment.evaluator.watch(number, NUM_SEEN - 1 + NUM_PREDICTED)
+  observation, action, _ = experiment.evaluator.watch(number, NUM_SEEN - 1 + NUM_PREDICTED)
   if len(action) < NUM_SEEN:
     logging.warning('The episode ended after %d steps: there is nothing to predict.', len(action))
     return None

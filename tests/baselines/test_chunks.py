@@ -3,6 +3,7 @@
 import functools
 
 import jax
+from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,32 +39,32 @@ def test_values_of_rollouts_are_those_of_all_images_at_once():
   np.testing.assert_allclose(values, whole.critics.apply(params, observations), rtol=1e-4, atol=1e-5)
 
 
+def _gradient_and_product(chunk_size):
+  networks = _networks(chunk_size)
+  observations = _observations(networks, 14)
+  params, unflatten = flatten_util.ravel_pytree(networks.policy.init(jax.random.PRNGKey(0)))
+  outputs = lambda params: networks.policy.apply(unflatten(params), observations)
+  kl = functools.partial(surrogates.mean_kl, jnp.ones(14))
+  gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.sin(outputs(params).mean))))(params)
+  return gradient, jax.jit(lambda vector: trust_region.fisher_product(outputs, kl, params, 0.1)(vector))(gradient)
+
+
 def test_gradients_and_fisher_products_are_those_of_all_images_at_once():
-  results = []
-  for size in _SIZES:
-    networks = _networks(size)
-    observations = _observations(networks, 14)
-    params, unflatten = jax.flatten_util.ravel_pytree(networks.policy.init(jax.random.PRNGKey(0)))
-    outputs = lambda params: networks.policy.apply(unflatten(params), observations)  # pylint: disable=cell-var-from-loop
-    kl = functools.partial(surrogates.mean_kl, jnp.ones(14))
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(jnp.sin(outputs(params).mean))))(params)  # pylint: disable=cell-var-from-loop
-    product = jax.jit(lambda x: trust_region.fisher_product(outputs, kl, params, 0.1)(x))(gradient)  # pylint: disable=cell-var-from-loop
-    results.append((gradient, product))
-  for chunked, whole in zip(*results):
+  for chunked, whole in zip(*map(_gradient_and_product, _SIZES)):
     assert np.abs(whole).max() > 0
     np.testing.assert_allclose(chunked, whole, rtol=1e-3, atol=1e-4 * np.abs(whole).max())
 
 
+def _temporary_bytes(chunk_size):
+  networks = _networks(chunk_size)
+  params = networks.policy.init(jax.random.PRNGKey(0))
+  loss = lambda params, observations: jnp.mean(networks.policy.apply(params, observations).mean**2)
+  shapes = jax.eval_shape(lambda: _observations(networks, 200))
+  return jax.jit(jax.grad(loss)).lower(params, shapes).compile().memory_analysis().temp_size_in_bytes
+
+
 def test_memory_does_not_grow_with_the_number_of_images():
-  temporary = {}
-  for chunk_size in (20, 1000):
-    networks = _networks(chunk_size)
-    params = networks.policy.init(jax.random.PRNGKey(0))
-    loss = lambda params, observations: jnp.mean(networks.policy.apply(params, observations).mean**2)  # pylint: disable=cell-var-from-loop
-    shapes = jax.eval_shape(lambda: _observations(networks, 200))  # pylint: disable=cell-var-from-loop
-    compiled = jax.jit(jax.grad(loss)).lower(params, shapes).compile()
-    temporary[chunk_size] = compiled.memory_analysis().temp_size_in_bytes
-  assert temporary[20] < temporary[1000] / 3
+  assert _temporary_bytes(20) < _temporary_bytes(1000) / 3
 
 
 def test_a_chunk_has_at_least_one_image():

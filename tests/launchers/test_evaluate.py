@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope='module')
 def evaluated(trained):
   before = (trained / 'evaluation.jsonl').read_bytes()
-  done = _evaluate(trained, '--episodes=1', '--videos=2', f'--export={trained.parent / "exported"}')
+  done = _evaluate(trained, '--episodes=1', '--videos=2', '--calibrate=1', f'--export={trained.parent / "exported"}')
   assert done.returncode == 0, done.stderr
   assert (trained / 'evaluation.jsonl').read_bytes() == before
   return trained, done
@@ -64,6 +64,14 @@ def test_the_score_is_reproduced_to_the_bit(evaluated):
   saved = runs.rows(workdir, 'evaluation')[-1]
   assert row['reproduced'] is True and row['environment_steps'] == saved['environment_steps'] == 1000
   assert row['episode_returns'][:2] == saved['episode_returns'] and len(row['episode_returns']) == 3
+
+
+def test_bounds_on_costs_are_compared_with_costs(evaluated):
+  workdir, done = evaluated
+  path, = (workdir / 'evaluation').glob('*-calibration.json')
+  row, = json.loads(path.read_text())['constraints'].values()
+  assert row['moments'] > 0 and 0 <= row['above_mean'] <= row['above'] <= 1
+  assert f'{row["moments"]:,} moments of 1 episodes' in done.stdout
 
 
 def test_videos_and_a_prediction_are_written(evaluated):

@@ -10,6 +10,7 @@ from lambda_kit import core
 from lambda_kit import optimizers
 from lambda_kit.agents.lambda_agent import acting
 from lambda_kit.agents.lambda_agent import devices as devices_lib
+from lambda_kit.agents.lambda_agent import forecasting
 from lambda_kit.agents.lambda_agent import learning
 from lambda_kit.agents.lambda_agent import losses
 from lambda_kit.agents.lambda_agent import networks as networks_lib
@@ -190,6 +191,15 @@ class LambdaAgent(core.AgentBuilder):
                      seed: int) -> core.Predictor:
     (filtering,) = variable_source.get_variables(('belief',))
     return prediction.make_predictor(self._make_networks(environment).world_model, filtering, jax.random.PRNGKey(seed))
+
+  def make_cost_forecaster(self, environment: core.Environment, variable_source: core.VariableSource,
+                           seed: int) -> tuple[core.CostForecaster, int]:
+    if self._planner_factory is not None:
+      raise ValueError('Bounds on costs are those of the policy, and this agent acts by a planner.')
+    horizon = self._objective_numbers['horizon']
+    return forecasting.make_forecaster(
+        self._make_networks(environment), self._cost_bound, horizon,
+        *variable_source.get_variables(('belief', 'policy', 'samples')), jax.random.PRNGKey(seed)), horizon
 
   def _make_selection(self, environment: core.Environment, evaluation: bool) -> tuple[core.ActionSelection, str]:
     """How actions are chosen, and the name of the learner's variables that it takes."""

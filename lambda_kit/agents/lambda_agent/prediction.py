@@ -24,7 +24,8 @@ def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) 
 
   def predictor(observation: types.Observation, action: types.Array, num_seen: int) -> types.OpenLoop:
     if not 1 <= num_seen <= len(action):
-      raise ValueError(f'Of {len(action) + 1} observations some have to be seen and some predicted, got {num_seen} seen.')
+      raise ValueError(f'Of {len(action) + 1} observations some have to be seen and some predicted: num_seen = '
+                       f'{num_seen}.')
     compiled = jax.jit(predict, static_argnums=(0, 5))
     return jax.device_get(compiled(world_model, filtering, key, observation, action, num_seen))
 
@@ -49,21 +50,37 @@ def predict(world_model: core.WorldModel, filtering: Any, key: core.Key, observa
   chex.assert_rank(action, 2)
   chex.assert_tree_shape_prefix(dict(observation), (action.shape[0] + 1,))
   params = filtering['model']
-  normalized = normalizer.normalize(filtering['normalizer'], observation)
+  seen = jax.tree.map(lambda x: x[:num_seen], dict(observation))
+  states = infer_states(world_model, filtering, key, seen, action[:num_seen - 1])
+  belief = jax.tree.map(lambda x: x[-1:], states)
+  followed = action[num_seen - 1:, None]  # [m, 1, A].
+  no_noise = jnp.zeros((*followed.shape[:2], world_model.noise_size))
+  features = imagination.replay(world_model, params, followed, belief, no_noise)[1:, 0]  # [m, F].
+  truth = decoders.targets(normalizer.normalize(filtering['normalizer'], observation))
+  return types.OpenLoop(
+      truth=jax.tree.map(lambda x: x[num_seen:], truth), model=world_model.decode(params, features),
+      last_seen=jax.tree.map(lambda x: x[num_seen - 1], truth))
+
+
+def infer_states(world_model: core.WorldModel, filtering: Any, key: core.Key, observation: types.Observation,
+                 action: types.Array) -> types.Nest:
+  """States s_0, ..., s_T [T + 1, ...], each inferred from observations o_0, ..., o_t and actions before it.
+
+  Args:
+    world_model: q(s_t | s_{t-1}, a_{t-1}, o_t, theta).
+    filtering: theta as 'model', and the state of the 'normalizer'.
+    key: Noise of inference.
+    observation: [T + 1, ...]
+    action: [T, A]
+  """
 
   def look(state, inputs):
     observation, previous_action, key = inputs
     batch = jax.tree.map(lambda x: x[None], (previous_action, observation))
-    return world_model.filter(params, state, *batch, key), None
+    state = world_model.filter(filtering['model'], state, *batch, key)
+    return state, jax.tree.map(lambda x: x[0], state)
 
-  seen = jax.tree.map(lambda x: x[:num_seen], normalized)
-  previous_actions = jnp.concatenate([jnp.zeros_like(action[:1]), action[:num_seen - 1]])
-  keys = jax.random.split(key, num_seen)
-  belief, _ = jax.lax.scan(look, world_model.initial_state(1), (seen, previous_actions, keys))
-  followed = action[num_seen - 1:, None]  # [m, 1, A].
-  no_noise = jnp.zeros((*followed.shape[:2], world_model.noise_size))
-  features = imagination.replay(world_model, params, followed, belief, no_noise)[1:, 0]  # [m, F].
-  truth = decoders.targets(normalized)
-  return types.OpenLoop(
-      truth=jax.tree.map(lambda x: x[num_seen:], truth), model=world_model.decode(params, features),
-      last_seen=jax.tree.map(lambda x: x[num_seen - 1], truth))
+  normalized = normalizer.normalize(filtering['normalizer'], observation)
+  previous_actions = jnp.concatenate([jnp.zeros((1, *action.shape[1:]), action.dtype), action])
+  keys = jax.random.split(key, len(previous_actions))
+  return jax.lax.scan(look, world_model.initial_state(1), (normalized, previous_actions, keys))[1]

@@ -1,0 +1,46 @@
+"""Forecasts of costs: with models whose answers can be written down, and with LAMBDA's own at tiny size."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit import core
+from lambda_kit.agents.lambda_agent import forecasting
+from lambda_kit.bounds import bounds
+from lambda_kit.models import normalizer
+from tests.agents import linear_fakes
+from tests.agents import tiny
+
+
+def test_each_sample_expects_what_its_model_says():
+  networks = types.SimpleNamespace(world_model=linear_fakes.LinearModel(),
+                                   policy=types.SimpleNamespace(apply=linear_fakes.linear_policy))
+  filtering = {'model': {'theta': jnp.zeros(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
+  observation, action = {'vector': jnp.array([[3.0], [-1.0]])}, jnp.array([[50.0]])
+  result = forecasting.forecast(networks, bounds.UpperBound(), 2, filtering, {'k': 1.0},
+                                {'theta': jnp.array([1.0, 2.0])}, jax.random.PRNGKey(0), observation, action)
+  # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
+  np.testing.assert_allclose(result.mean, [[54.0], [-18.0]])
+  np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])
+
+
+def test_lambda_forecasts_with_its_own_samples():
+  parts = tiny.Parts()
+  assert isinstance(parts.agent, core.ForecasterBuilder)
+  parts.learner.step(6)  # The posterior has some spread then.
+  forecaster, horizon = parts.agent.make_cost_forecaster(parts.environment, parts.learner, seed=3)
+  observation = {'vector': np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)}
+  result = forecaster(observation, np.zeros((4, 2), np.float32))
+  assert horizon == 3 and result.mean.shape == result.bound.shape == (5, 1)
+  assert np.all((result.bound > result.mean) & (result.mean > 0) & (result.bound < 3))  # Each step costs 1 at most.
+  again, _ = parts.agent.make_cost_forecaster(parts.environment, parts.learner, seed=3)
+  np.testing.assert_array_equal(again(observation, np.zeros((4, 2), np.float32)).bound, result.bound)
+
+
+def test_planners_have_no_such_bounds():
+  agent = tiny.make_agent(planner_factory=lambda **_: None)
+  with pytest.raises(ValueError, match='acts by a planner'):
+    agent.make_cost_forecaster(tiny.make_environment(), None, seed=0)

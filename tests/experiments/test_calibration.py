@@ -1,0 +1,72 @@
+"""Comparing bounds on costs with costs."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+from lambda_kit import types as lambda_types
+from lambda_kit.agents import random_agent
+from lambda_kit.experiments import calibration
+from lambda_kit.experiments import run
+from tests.agents import tiny
+
+_HORIZON = 4
+
+
+class _Forecaster(random_agent.RandomAgent):
+  """Acts at random, expects nothing, and has a bound of 1."""
+
+  def make_cost_forecaster(self, environment, variable_source, seed):
+    ones = lambda action: np.ones((len(action) + 1, 1))
+    return (lambda observation, action: lambda_types.CostForecast(0 * ones(action), ones(action))), _HORIZON
+
+
+def _experiment(agent, **options):
+  return types.SimpleNamespace(agent=agent, evaluation_environment=tiny.make_environment(**options), learner=None,
+                               seeds=run.Seeds.derive(0), settings=types.SimpleNamespace(title='Tiny'))
+
+
+def test_each_horizon_of_each_episode_is_compared(tmp_path):
+  agent = _Forecaster()
+  result = calibration.write_calibration(_experiment(agent, episode_length=200), 2, tmp_path, 'calibration')
+  assert json.loads((tmp_path / 'calibration.json').read_text()) == result
+  assert all((tmp_path / f'calibration.{suffix}').stat().st_size > 1000 for suffix in ('png', 'svg'))
+  row, = result['constraints'].values()
+  assert row['moments'] == 2 * (200 - _HORIZON + 1)
+  # The same episodes, step by step.
+  environment = tiny.make_environment(episode_length=200)
+  actor = agent.make_actor(environment, None, None, run.Seeds.derive(0).evaluation_actor, evaluation=False)
+  windows = []
+  for number in range(2):
+    environment.next_episode = number
+    actor.reseed(number)
+    timestep, costs = environment.reset(), []
+    while not timestep.last():
+      timestep = environment.step(actor.select_action(timestep.observation))
+      costs.append(timestep.reward.cost[0])
+    windows += [sum(costs[t:t + _HORIZON]) for t in range(len(costs) - _HORIZON + 1)]
+  windows = np.array(windows)
+  assert windows.max() > 1 and windows.min() == 0
+  assert row['realised'] == pytest.approx(windows.mean()) and row['above'] == pytest.approx(np.mean(windows <= 1))
+  assert row['above_mean'] == pytest.approx(np.mean(windows == 0))
+  assert '1.00' in calibration.describe(result)
+
+
+def test_hand_numbers():
+  found = calibration.compare(means=np.array([1.0, 2.0, 0.0, 4.0]), bounds=np.array([2.0, 3.0, 1.0, 5.0]),
+                              realised=np.array([2.0, 4.0, 0.0, 1.0]))
+  assert found == dict(moments=4, mean=1.75, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
+                       above_where_costly=pytest.approx(2 / 3),
+                       bins=[dict(bound=1.0, realised=0.0), dict(bound=2.0, realised=2.0),
+                             dict(bound=3.0, realised=4.0), dict(bound=5.0, realised=1.0)])
+  assert calibration.compare(np.ones(2), np.ones(2), np.zeros(2))['above_where_costly'] is None
+
+
+def test_agents_without_models_have_nothing_to_calibrate(tmp_path):
+  with pytest.raises(calibration.NothingToCalibrateError, match='RandomAgent has no models'):
+    calibration.write_calibration(_experiment(random_agent.RandomAgent()), 1, tmp_path, 'calibration')
+  with pytest.raises(calibration.NothingToCalibrateError, match='3 agent steps is shorter than the horizon, 4'):
+    calibration.write_calibration(_experiment(_Forecaster(), episode_length=3), 1, tmp_path, 'calibration')
+  assert not list(tmp_path.iterdir())
