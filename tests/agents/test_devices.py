@@ -15,8 +15,9 @@ from tests.agents import tiny
 
 
 def _start(path, case, counts, num_devices, *options):
-  environment = dict(os.environ, XLA_FLAGS=f'--xla_force_host_platform_device_count={num_devices}',
-                     JAX_PLATFORMS='cpu')
+  # Compiled quickly: what is looked at is decided before the last level of optimisation.
+  flags = f'--xla_force_host_platform_device_count={num_devices} --xla_backend_optimization_level=0'
+  environment = dict(os.environ, XLA_FLAGS=flags, JAX_PLATFORMS='cpu')
   return subprocess.Popen([sys.executable, '-m', 'tests.agents.sharded_updates', str(path), case, *counts, *options],
                           env=environment, stderr=subprocess.PIPE, text=True)
 
