@@ -5,6 +5,7 @@
 """
 
 import argparse
+import functools
 import json
 import pathlib
 
@@ -12,6 +13,8 @@ import jax
 import numpy as np
 
 from lambda_kit.agents.lambda_agent import policy_gradients
+from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import variational
 from tests.agents import hlo
 from tests.agents import tiny
 
@@ -21,6 +24,9 @@ _CASES = {
                      updates_per_call=1),
     'whole': dict(policy_gradient=policy_gradients.WholeGradient(), updates_per_call=1),
     'some_starts': dict(num_start_states=12, updates_per_call=3),
+    'ensemble': dict(posterior_factory=functools.partial(ensemble.Ensemble, num_members=2), num_samples=2,
+                     updates_per_call=1),
+    'variational': dict(posterior_factory=variational.Variational, updates_per_call=1),
 }
 
 
