@@ -31,6 +31,8 @@ SIZES = {
     'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
                          ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
     'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
+    'bfloat16_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/variants/bfloat16.gin'),
+                             {'vector': (60,)}),
     'small': Size(
         ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
         ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
