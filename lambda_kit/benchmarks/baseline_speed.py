@@ -14,6 +14,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.benchmarks import run_shares
 from lambda_kit.environments import parallel
 from lambda_kit.experiments import configuration
 from lambda_kit.experiments import loggers
@@ -67,14 +68,14 @@ class _Race:
   def __init__(self, num_workers: int, rounds: int):
     self._num_workers = num_workers
     self._rounds = rounds
+    self._clock = run_shares.Clock()
 
   def make_loop(self, learner: core.OnPolicyLearner, environment_factory: core.EnvironmentFactory,
                 **kwargs: Any) -> rollout_loop.RolloutLoop:
     """The experiment's loop, with a timer around the learner."""
-    self._learner = _TimedLearner(learner)
     self._environment_factory = environment_factory
     return gin.get_configurable(rollout_loop.RolloutLoop)(
-        learner=self._learner, environment_factory=environment_factory, **kwargs)
+        learner=_TimedLearner(learner, self._clock), environment_factory=environment_factory, **kwargs)
 
   def run(self, experiment: run.Experiment) -> list[dict[str, float]]:
     """A row for each round."""
@@ -89,7 +90,7 @@ class _Race:
         begin = time.perf_counter()
         loop.run_episode()
         seconds = time.perf_counter() - begin
-        update_seconds, update_cpu_seconds = self._learner.last_update
+        update_seconds, update_cpu_seconds = map(float, self._clock.cycles()[-1]['learner'])
         rows.append(dict(steps_per_second=num_steps / seconds, bare_steps_per_second=num_steps / bare_seconds,
                          share=bare_seconds / seconds, update_seconds=update_seconds,
                          update_cpu_seconds=update_cpu_seconds))
@@ -109,27 +110,8 @@ def _take_steps(environments: parallel.ParallelEnvironments, num_steps: int) -> 
   return time.perf_counter() - begin
 
 
-class _TimedLearner(core.OnPolicyLearner):
-  """Keeps the seconds and CPU seconds of the last update."""
-
-  def __init__(self, learner: core.OnPolicyLearner):
-    self._learner = learner
-    self.last_update: tuple[float, float] | None = None
+class _TimedLearner(run_shares.TimedLearner, core.OnPolicyLearner):
+  """Times updates, also of learners that are given rollouts."""
 
   def collect(self, rollout: types.Rollout) -> None:
     self._learner.collect(rollout)
-
-  def step(self, num_updates: int) -> dict[str, float]:
-    begin, cpu_begin = time.perf_counter(), time.process_time()
-    metrics = self._learner.step(num_updates)
-    self.last_update = (time.perf_counter() - begin, time.process_time() - cpu_begin)
-    return metrics
-
-  def get_variables(self, names: Sequence[str]) -> list[Any]:
-    return self._learner.get_variables(names)
-
-  def save(self) -> Any:
-    return self._learner.save()
-
-  def restore(self, state: Any) -> None:
-    self._learner.restore(state)

@@ -84,6 +84,26 @@ def test_advantages_and_targets_of_each_signal_have_discounts_of_their_own():
   np.testing.assert_allclose(targets[:, 0], [[1.5, 2.2], [1.0, 2.0]], rtol=1e-6)
 
 
+def test_noise_of_actions_is_new_at_each_step_and_follows_from_the_number_of_an_episode(monkeypatch):
+  monkeypatch.setattr(builder.acting, '_NOISE_STEPS', 3)  # Blocks of noise that end within this test.
+  environment, agent = grid_cmdp.GridCmdp(seed=0), _agent()
+  learner = agent.make_learner(environment, None, 0)
+  actor = agent.make_actor(environment, learner, None, 1, evaluation=False)
+  observation = {'vector': np.zeros((2, 2), np.float32)}
+
+  def actions(episode):
+    actor.reseed(episode)
+    return np.concatenate([actor.select_actions(observation) for _ in range(8)])  # [8 * 2, A]
+
+  first = actions(5)
+  assert len(np.unique(first.round(5), axis=0)) == 16  # Steps and environments all differ.
+  assert not np.any(np.isclose(first, actions(6)))
+  np.testing.assert_array_equal(actions(5), first)
+  # Standard normal noise times the policy's standard deviation, exp(-0.5), around one mean.
+  many = np.concatenate([actions(episode) for episode in range(100)])
+  assert np.std(many, axis=0) == pytest.approx(np.exp(-0.5), rel=0.06)
+
+
 def test_evaluation_takes_the_mode_within_bounds_as_the_exported_policy_does():
   environment = grid_cmdp.GridCmdp(seed=0)
   agent = _agent()

@@ -81,6 +81,17 @@ def test_ppo_stops_once_the_policy_has_moved_far_enough():
   assert divergence(before) <= 0.012
 
 
+def test_the_fisher_matrix_is_that_of_each_so_many_th_step():
+  networks, params, batch = fakes.policy_and_batch(num_steps=300)
+  costs = fakes.episode_costs(0.0, 5.0)
+  thinned = surrogates.thin(batch, 3)
+  np.testing.assert_array_equal(thinned.action, np.asarray(batch.action)[np.arange(0, 300, 3)])
+  steps = {every: _update(trpo.Trpo(fisher_every=every), networks, params, batch, costs)[1] for every in (1, 3)}
+  assert any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(steps[1]), jax.tree.leaves(steps[3])))
+  with pytest.raises(ValueError, match='fisher_every=0'):
+    trpo.Trpo(fisher_every=0)
+
+
 def test_the_first_steps_of_ppo_are_small():
   networks, params, batch = fakes.policy_and_batch(num_steps=300)
   costs = fakes.episode_costs(0.0, 5.0)
