@@ -33,7 +33,7 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, folder: pat
   """
   agent, environment, learner = experiment.agent, experiment.evaluation_environment, experiment.learner
   if not isinstance(agent, core.ForecasterBuilder):
-    raise NothingToCalibrateError(f'A {type(agent).__name__} has no models to bound costs with.')
+    raise NothingToCalibrateError(f'The agent {type(agent).__name__} has no models to bound costs with.')
   seed = experiment.seeds.evaluation_actor
   forecaster, horizon = agent.make_cost_forecaster(environment, learner, seed)
   player = evaluation.Evaluator(environment, agent.make_actor(environment, learner, None, seed, evaluation=False), 1)

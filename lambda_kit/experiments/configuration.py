@@ -118,6 +118,12 @@ def format_error(error: Exception) -> str:
   return re.sub(r"\n  In call to configurable '.*", '', str(error))
 
 
+def is_refused_value(error: ValueError) -> bool:
+  """Whether a component refused a value while gin built it as an argument of the experiment, before that began."""
+  inside = re.findall(r"\n  In call to configurable '([^']*)'", str(error))
+  return bool(inside) and 'run_experiment' not in inside
+
+
 def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str:
   """Formats bindings, macros first, in blocks by configurable and scope.
 

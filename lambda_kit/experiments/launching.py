@@ -74,8 +74,8 @@ def explained(when_interrupted: str) -> Iterator[None]:
     print(when_interrupted, file=sys.stderr)
     logging.flush()
     os._exit(130)  # pylint: disable=protected-access
-  except EXPLAINED as error:
-    if TRACEBACK.value:
+  except (*EXPLAINED, ValueError) as error:
+    if TRACEBACK.value or not (isinstance(error, EXPLAINED) or configuration.is_refused_value(error)):
       raise
     sys.exit(f'error: {configuration.format_error(error)}')
 

@@ -174,6 +174,8 @@ def test_interrupts_keep_everything_written(number, tmp_path):
     (('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/random.gin', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
      'Did you mean SafetyPointGoal1-v0'),
     ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
+    (('--gin_file=gin/tiny_grid.gin', '--gin_bindings=LambdaAgent.horizon = 0'), 'LambdaAgent.horizon must be at least 1'),
+    (('--gin_file=gin/tiny_grid.gin', '--gin_bindings=LambdaAgent.num_devices = 3'), 'and JAX sees 1'),
     ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
 ])
 def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
