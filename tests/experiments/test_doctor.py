@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 from PIL import Image
@@ -49,9 +50,44 @@ def test_a_backend_without_drivers_fails_in_its_probe(tmp_path):
 
 
 def test_the_next_backend_is_tried_after_a_failure(tmp_path):
-  """Without MUJOCO_GL, a broken EGL gives way to OSMesa in the same process."""
+  """Without MUJOCO_GL, a broken EGL gives way to OSMesa in the same process; where it is missing, both are told."""
   code = ('from lambda_kit.environments import opengl; opengl.import_mujoco(); print(opengl.make_current())')
   environment = dict(os.environ, __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
   environment.pop('MUJOCO_GL', None)
-  done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True)
-  assert done.stdout.split() == ['osmesa']
+  done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=False)
+  if opengl.probe('osmesa').works:
+    assert done.stdout.split() == ['osmesa'] and done.returncode == 0, done.stderr
+  else:  # Set-up is content with one back end that works.
+    assert done.returncode != 0 and 'egl: EGL finds no driver' in done.stderr
+    assert 'osmesa: the OpenGL library is missing; remedy: apt-get install' in done.stderr
+
+
+def test_the_next_backend_serves_after_a_failure(monkeypatch):
+  """The same with back ends of our own, whatever is installed: the first fails, the second one's context is current."""
+  made_current = []
+
+  class Context:
+
+    def __init__(self, width, height):
+      del width, height
+
+    def make_current(self):
+      made_current.append(self)
+
+    def free(self):
+      """Nothing to free."""
+
+  def import_module(name):
+    if name == 'mujoco.egl':
+      raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
+    assert name == 'mujoco.osmesa'
+    return types.SimpleNamespace(GLContext=Context)
+
+  monkeypatch.delenv('MUJOCO_GL', raising=False)
+  monkeypatch.setattr(opengl, 'importlib', types.SimpleNamespace(import_module=import_module))
+  for name in ('_context', '_backend', '_target'):
+    monkeypatch.setattr(opengl, name, None)
+  forgotten = []
+  monkeypatch.setattr(opengl, '_forget_pyopengl', lambda: forgotten.append(True))
+  monkeypatch.setattr(opengl.atexit, 'register', lambda function: None)
+  assert opengl.make_current() == 'osmesa' and made_current and forgotten == [True]
