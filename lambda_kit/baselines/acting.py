@@ -1,4 +1,4 @@
-"""How the baselines act: by their policy, with noise in training and without in evaluation."""
+"""How the baselines act: by their policy, with its noise in training, and with or without it in evaluation."""
 
 from typing import Any, Callable
 
@@ -10,7 +10,6 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.baselines import gaussian
-from lambda_kit.models import normalizer
 
 
 # Steps that noise is drawn for at once. Without random numbers a step is so small a program that XLA runs it on a CPU
@@ -25,19 +24,16 @@ class GaussianActor(core.BatchedActor):
     networks: Has the policy.
     variable_source: The learner.
     key: Noise of actions.
-    evaluation: Whether to take the mode.
+    with_noise: Whether actions are drawn from the policy; otherwise they are its mode.
+    clip: Whether actions are kept within bounds. Not for training: the density is that of what was drawn.
   """
 
   def __init__(self, networks: gaussian.OnPolicyNetworks, variable_source: core.VariableSource, key: core.Key,
-               evaluation: bool):
+               with_noise: bool, clip: bool):
     self._source = variable_source
     self._first_key = key
-    self._evaluation = evaluation
-    self._num_actions = networks.num_actions
-    self._take_mode = jax.jit(make_mode(networks))
-    self._take_action = jax.jit(lambda variables, observation, noise: _policy(
-        networks, variables, observation).from_noise(noise))  # Not clipped: the density is that of what was drawn.
-    self._draw = jax.jit(lambda key, shape: jax.random.normal(key, shape), static_argnums=1)
+    self._act = jax.jit(make_act(networks, clip))
+    self._draw = jax.jit(make_draw(networks, with_noise), static_argnums=2)
     self.reseed(0)
     self.update()
 
@@ -49,9 +45,7 @@ class GaussianActor(core.BatchedActor):
     return self.select_actions({name: np.asarray(value)[None] for name, value in observation.items()})[0]
 
   def select_actions(self, observation: types.Observation) -> np.ndarray:
-    if self._evaluation:
-      return np.asarray(self._take_mode(self._variables, observation))
-    return np.asarray(self._take_action(self._variables, observation, self._next_noise(observation)))
+    return np.asarray(self._act(self._variables, observation, self._next_noise(observation)))
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     """Remembers nothing."""
@@ -66,29 +60,44 @@ class GaussianActor(core.BatchedActor):
     """[k, A], a function of the key of `reseed` and of the number of actions since."""
     block, index = divmod(self._actions_taken, _NOISE_STEPS)
     if index == 0:
-      shape = (_NOISE_STEPS, len(next(iter(observation.values()))), self._num_actions)
-      self._noise = np.asarray(self._draw(jax.random.fold_in(self._key, block), shape))
+      self._noise = np.asarray(self._draw(self._key, block, len(next(iter(observation.values())))))
     self._actions_taken += 1
     return self._noise[index]
 
 
-def make_mode(networks: gaussian.OnPolicyNetworks) -> Callable[[Any, types.Observation], types.Array]:
-  """A pure function from variables and observations [k, ...] to the likeliest actions [k, A] within bounds."""
-  return lambda variables, observation: jnp.clip(_policy(networks, variables, observation).mode(), -1.0, 1.0)
+def make_act(networks: gaussian.OnPolicyNetworks,
+             clip: bool) -> Callable[[Any, types.Observation, types.Array], types.Array]:
+  """A pure function from variables, observations [k, ...] and noise [k, A] to actions [k, A]."""
+
+  def act(variables: Any, observation: types.Observation, noise: types.Array) -> types.Array:
+    observation = gaussian.normalize(variables['normalizer'], observation)
+    action = networks.policy.apply(variables['policy'], observation).from_noise(noise)
+    return jnp.clip(action, -1.0, 1.0) if clip else action
+
+  return act
 
 
-def make_pure_policy(networks: gaussian.OnPolicyNetworks, variables: Any, settings: dict[str, Any]) -> core.PurePolicy:
-  """What an actor in evaluation does with these variables."""
-  take_mode = make_mode(networks)
+def make_draw(networks: gaussian.OnPolicyNetworks,
+              with_noise: bool) -> Callable[[core.Key, types.Array, int], types.Array]:
+  """A pure function from the key of an episode, the number of a block of steps and k to noise [steps, k, A]."""
 
-  def step(variables: Any, carry: types.Nest, observation: types.Observation, is_first: types.Array,
-           episode: types.Array) -> tuple[types.Array, types.Nest]:
-    del is_first, episode  # Each action follows from its observation alone.
-    return take_mode(variables, observation), carry
+  def draw(key: core.Key, block: types.Array, count: int) -> types.Array:
+    shape = (_NOISE_STEPS, count, networks.num_actions)
+    return jax.random.normal(jax.random.fold_in(key, block), shape) if with_noise else jnp.zeros(shape)
 
-  return core.PurePolicy(step, variables, (), settings)
+  return draw
 
 
-def _policy(networks: gaussian.OnPolicyNetworks, variables: Any,
-            observation: types.Observation) -> gaussian.DiagonalGaussian:
-  return networks.policy.apply(variables['policy'], normalizer.normalize(variables['normalizer'], observation))
+def make_pure_policy(networks: gaussian.OnPolicyNetworks, variables: Any, key: core.Key, with_noise: bool,
+                     settings: dict[str, Any]) -> core.PurePolicy:
+  """What an actor in evaluation does with these variables and this first key."""
+  act, draw = make_act(networks, clip=True), make_draw(networks, with_noise)
+
+  def step(variables: Any, carry: types.Array, observation: types.Observation, is_first: types.Array,
+           episode: types.Array) -> tuple[types.Array, types.Array]:
+    actions_taken = jnp.where(is_first[0], 0, carry)
+    noise = draw(jax.random.fold_in(variables['key'], episode), actions_taken // _NOISE_STEPS, 1)
+    action = act(variables['learner'], observation, noise[actions_taken % _NOISE_STEPS])
+    return action, actions_taken + 1
+
+  return core.PurePolicy(step, dict(learner=variables, key=key), jnp.zeros((), jnp.int32), settings)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import encoders
+from lambda_kit.models import normalizer
 
 _GLOROT = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
 
@@ -103,6 +104,15 @@ class ObservationCritic(hk.Module):
 
   def __call__(self, observation: types.Observation) -> types.Array:
     return jnp.squeeze(self._torso(observation), axis=-1)
+
+
+def normalize(statistics: normalizer.State, observation: types.Observation) -> dict[str, types.Array]:
+  """Centres vectors, and scales down what varies by more than 1.
+
+  Lidars, mostly 0, are not scaled up: what is rare would be large. Constants, as gravity is to an accelerometer, become 0:
+  otherwise most of what a gradient step changes is what it adds to all actions alike.
+  """
+  return normalizer.normalize(statistics, observation, min_scale=1.0)
 
 
 class Network(NamedTuple):

@@ -71,8 +71,8 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
 
     def update(state: OnPolicyState, rollout: types.Rollout) -> tuple[OnPolicyState, dict[str, types.Array]]:
       key, policy_key, critics_key = jax.random.split(state.key, 3)
-      observation = normalizer.normalize(state.normalizer, rollout.observation)
-      next_observation = normalizer.normalize(state.normalizer, rollout.next_observation)
+      observation = gaussian.normalize(state.normalizer, rollout.observation)
+      next_observation = gaussian.normalize(state.normalizer, rollout.next_observation)
       values, next_values = (networks.critics.apply(state.critics, x) for x in (observation, next_observation))
       advantages, targets = estimate(rollout, values, next_values, returns)
       observation, action, advantages, targets, weight = jax.tree.map(

@@ -38,7 +38,7 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
   """
 
   def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), target_kl: float = 0.01,
-               cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 4, backtracks: int = 10,
+               cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 8, backtracks: int = 10,
                shrinkage: float = 0.8, entropy_scale: float = 0.0):
     check_settings('Trpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._solver = solver

@@ -1,4 +1,4 @@
-"""How fast the model-free baselines train, beside bare steps of the same number of worker processes.
+"""How fast the model-free baselines train, beside bare steps of as many environments in as many worker processes.
 
 An epoch is the real one: the loop of the experiment with its actor, its rollout and its update. Epochs and bare steps
 with random actions take turns, so that they meet the same noise. The first epoch compiles programs and doesn't count.
@@ -27,7 +27,8 @@ TARGET_SHARE = 0.7  # Of the rate of bare steps.
 
 
 def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES,
-            bindings: Sequence[str] = (), num_workers: int = 2, rounds: int = 3) -> dict[str, Any]:
+            bindings: Sequence[str] = (), num_workers: int = 2, num_environments: int = 30,
+            rounds: int = 3) -> dict[str, Any]:
   """Trains for some epochs.
 
   Args:
@@ -35,18 +36,19 @@ def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str
     search_paths: Folders where gin files are looked up.
     gin_files: The task.
     bindings: On top.
-    num_workers: k.
+    num_workers: Processes.
+    num_environments: k, in all of them together.
     rounds: Epochs that are timed.
 
   Returns:
     Medians over rounds: `steps_per_second` of training, `bare_steps_per_second` of environments alone, `share`, the
     first of the second, `update_seconds` and `update_cpu_seconds` of an epoch's update.
   """
-  configuration.parse([*gin_files, f'gin/baselines/{algorithm}.gin'],
-                      [f'RolloutLoop.num_environments = {num_workers}', *bindings], search_paths)
-  race = _Race(num_workers, rounds)
+  sizes = [f'RolloutLoop.num_environments = {num_environments}', f'RolloutLoop.num_processes = {num_workers}']
+  configuration.parse([*gin_files, f'gin/baselines/{algorithm}.gin'], [*sizes, *bindings], search_paths)
+  race = _Race(num_environments, num_workers, rounds)
   rows = run.run_experiment(job=race.run, loop_factory=race.make_loop)
-  return dict(algorithm=algorithm, num_workers=num_workers, rounds=rounds,
+  return dict(algorithm=algorithm, num_workers=num_workers, num_environments=num_environments, rounds=rounds,
               **{name: float(np.median([row[name] for row in rows])) for name in rows[0]})
 
 
@@ -57,16 +59,16 @@ def table(results: Mapping[str, dict[str, Any]]) -> tuple[str, list[str], list[l
            f'{1e6 / row["steps_per_second"] / 60:.0f}']
           for name, row in results.items()]
   first = next(iter(results.values()))
-  return (f'Training with {first["num_workers"]} workers (median of {first["rounds"]} epochs; target: '
-          f'{TARGET_SHARE:.0%} of bare steps)',
+  return (f'Training with {first["num_environments"]} environments in {first["num_workers"]} workers (median of '
+          f'{first["rounds"]} epochs; target: {TARGET_SHARE:.0%} of bare steps)',
           ['algorithm', 'steps per second', 'bare', 'share', 'update s', 'update CPU s', 'minutes for 1M steps'], rows)
 
 
 class _Race:
   """Epochs of an experiment against bare steps."""
 
-  def __init__(self, num_workers: int, rounds: int):
-    self._num_workers = num_workers
+  def __init__(self, num_environments: int, num_workers: int, rounds: int):
+    self._sizes = (num_environments, num_workers)
     self._rounds = rounds
     self._clock = run_shares.Clock()
 
@@ -84,7 +86,9 @@ class _Race:
     loop.run_episode()
     num_steps = loop.state.environment_steps
     rows = []
-    with parallel.ParallelEnvironments(self._environment_factory, self._num_workers, seed=1) as environments:
+    num_environments, num_workers = self._sizes
+    with parallel.ParallelEnvironments(
+        self._environment_factory, num_environments, seed=1, num_workers=num_workers) as environments:
       for _ in range(self._rounds):
         bare_seconds = _take_steps(environments, num_steps)
         begin = time.perf_counter()

@@ -50,7 +50,8 @@ class IsolatedEnvironment(core.Environment):
       raise ValueError(f'Time-outs must be positive, got {step_timeout} and {start_timeout}.')
     self._step_timeout = step_timeout
     self._start_timeout = start_timeout
-    self._start = parallel_worker.Start(parallel_factory.pack(environment_factory), seed, index=0, num_environments=1)
+    self._start = parallel_worker.Start(
+        parallel_factory.pack(environment_factory), (seed,), first_index=0, num_environments=1)
     self._memory_fd = parallel_process.anonymous_file('lambda_kit_environment')
     self._workers: list[parallel_process.WorkerProcess] = []  # None after a failure; otherwise one.
     self._knows_episode = True  # Whether the worker has been told of `next_episode`.
@@ -58,7 +59,7 @@ class IsolatedEnvironment(core.Environment):
     self._finalizer = weakref.finalize(self, parallel_process.stop, self._workers, self._memory_fd, os.getpid())
     try:
       started = self._start_worker()
-      self._specs = started.specs
+      self._specs, = started.specs
       parallel_factory.add_to_operative_config(started.used)
       size = parallel_worker.memory_size(self._specs, num_environments=1)
       os.ftruncate(self._memory_fd, size)

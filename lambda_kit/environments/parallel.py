@@ -1,4 +1,4 @@
-"""Several environments, each in a process of its own, behind one batched step.
+"""Several environments in processes of their own, behind one batched step.
 
   with ParallelEnvironments(make_environment, num_environments=4, seed=0) as environments:
     timestep = environments.reset()
@@ -14,7 +14,7 @@ so that no row of a batched step is spent on it: with it, every row of (timestep
 transition, on-policy rollouts stay rectangular [T, k], and a value is bootstrapped from `next_timestep.observation`,
 time-outs included. The one exception is a row of `next_timestep` that is first: its worker was replaced, so there is
 no transition and the episode that `timestep` belonged to has no end. Off-policy agents look at each row in the same
-way: a first row begins an episode, any other goes on with it (`select` gives the time step of one row).
+way: a first row begins an episode, any other goes on with it.
 """
 
 import mmap
@@ -48,39 +48,32 @@ def environment_seed(seed: int, index: int) -> int:
   return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0])
 
 
-def select(timestep: dm_env.TimeStep, index: int) -> dm_env.TimeStep:
-  """The time step of one environment out of a batched one, by dm_env's rules (no reward in a first step)."""
-  step_type = dm_env.StepType(timestep.step_type[index])
-  observation = {name: values[index] for name, values in timestep.observation.items()}
-  if step_type.first():
-    return dm_env.TimeStep(step_type, None, None, observation)
-  reward = types.CmdpReward(timestep.reward.reward[index], timestep.reward.cost[index])
-  return dm_env.TimeStep(step_type, reward, timestep.discount[index], observation)
-
-
 @gin.register
 class ParallelEnvironments:
-  """Steps k environments at once, each in its own process.
+  """Steps k environments at once in worker processes, each its own or several in one.
 
-  A worker whose environment raises, whose process dies or that takes longer than `step_timeout` is replaced, with a
-  warning that holds its traceback. Its episode is dropped: the replacement begins the next one, and the batched step
-  has a first time step in that row.
+  A worker one of whose environments raises, whose process dies or that takes longer than `step_timeout` is replaced,
+  with a warning that holds its traceback. Its episodes are dropped: the replacement begins the next ones, and the
+  batched step has first time steps in these rows.
 
   Arrays that are returned belong to the caller. Not for use by several threads at once.
   """
 
   def __init__(self, environment_factory: core.EnvironmentFactory, num_environments: int, seed: int,
-               step_timeout: float = 60.0, start_timeout: float = 300.0, max_restarts: int = 10):
+               num_workers: int | None = None, step_timeout: float = 60.0, start_timeout: float = 300.0,
+               max_restarts: int = 10):
     """Starts the workers and waits until their environments are built.
 
     Args:
-      environment_factory: Called in each worker with `seed=environment_seed(seed, index)`. May be a function, a
-        partial, a closure or what gin gives for a reference: workers take over the gin bindings of this process.
-        They don't import its main module.
+      environment_factory: Called in workers with `seed=environment_seed(seed, index)`. May be a function, a partial, a
+        closure or what gin gives for a reference: workers take over the gin bindings of this process. They don't import
+        its main module.
       num_environments: k.
       seed: Not negative.
-      step_timeout: Seconds that a step or a reset may take.
-      start_timeout: Seconds that starting a process and building its environment may take.
+      num_workers: Processes, among which environments are divided; None for k. Several environments in a process save
+        much of the way between processes.
+      step_timeout: Seconds that a step or a reset of all environments of a process may take.
+      start_timeout: Seconds that starting a process and building its environments may take.
       max_restarts: Replacements, of all workers together, before `WorkerError` is raised.
 
     Raises:
@@ -88,6 +81,9 @@ class ParallelEnvironments:
     """
     if num_environments < 1:
       raise ValueError(f'num_environments must be at least 1, got {num_environments}.')
+    num_workers = num_environments if num_workers is None else num_workers
+    if not 1 <= num_workers <= num_environments:
+      raise ValueError(f'num_workers must be between 1 and num_environments = {num_environments}, got {num_workers}.')
     if seed < 0 or max_restarts < 0:
       raise ValueError(f'seed and max_restarts must not be negative, got {seed} and {max_restarts}.')
     if not (step_timeout > 0 and start_timeout > 0):
@@ -98,9 +94,10 @@ class ParallelEnvironments:
     self._max_restarts = max_restarts
     self._restarts = 0
     package = parallel_factory.pack(environment_factory)
+    self._rows = np.array_split(np.arange(num_environments), num_workers)  # Environments of each worker.
     self._starts = [
-        parallel_worker.Start(package, environment_seed(seed, index), index, num_environments)
-        for index in range(num_environments)]
+        parallel_worker.Start(package, tuple(environment_seed(seed, int(index)) for index in rows), int(rows[0]),
+                              num_environments) for rows in self._rows]
     self._memory_fd = parallel_process.anonymous_file('lambda_kit_environments')
     self._workers: list[parallel_process.WorkerProcess] = []
     # Also runs when this object is forgotten, and at the exit of the interpreter.
@@ -115,25 +112,25 @@ class ParallelEnvironments:
     for start in self._starts:
       self._workers.append(parallel_process.WorkerProcess(start, self._memory_fd, self._start_timeout))
     started = []
-    for index, worker in enumerate(self._workers):
+    for worker, rows in zip(self._workers, self._rows):
       try:
         started.append(worker.wait_until_started())
       except parallel_process.WorkerFailure as failure:
-        raise WorkerError(f'Environment {index} could not be built.\n{failure}') from None
-    self._specs = started[0].specs
-    for index, other in enumerate(started):
-      if other.specs != self._specs:
-        raise WorkerError(f'Environments 0 and {index} have different specs: {self._specs} and {other.specs}.')
+        raise WorkerError(f'{_name(rows)} could not be built.\n{failure}') from None
+    self._specs = started[0].specs[0]
+    for index, other in enumerate(specs for one in started for specs in one.specs):
+      if other != self._specs:
+        raise WorkerError(f'Environments 0 and {index} have different specs: {self._specs} and {other}.')
     parallel_factory.add_to_operative_config(started[0].used)
     size = parallel_worker.memory_size(self._specs, self._num_environments)
     os.ftruncate(self._memory_fd, size)
     self._arrays = parallel_worker.map_arrays(mmap.mmap(self._memory_fd, size), self._specs, self._num_environments)
     self._arrays.step_type[...] = dm_env.StepType.LAST  # Nothing has begun: `reset_done` has all to do.
-    self._run(parallel_worker.ATTACH, range(self._num_environments))
+    self._run(parallel_worker.ATTACH, range(len(self._workers)))
 
   def reset(self) -> dm_env.TimeStep:
     """Begins a new episode in every environment."""
-    self._run(parallel_worker.RESET, range(self._num_environments))
+    self._run(parallel_worker.RESET, range(len(self._workers)))
     return self._timestep()
 
   def step(self, actions: np.ndarray) -> dm_env.TimeStep:
@@ -157,7 +154,7 @@ class ParallelEnvironments:
     if not np.isfinite(actions).all():
       raise ValueError(f'actions must be finite, got {actions}.')
     self._arrays.action[...] = actions
-    self._run(parallel_worker.STEP, range(self._num_environments))
+    self._run(parallel_worker.STEP, range(len(self._workers)))
     return self._timestep()
 
   def reset_done(self) -> dm_env.TimeStep:
@@ -166,7 +163,8 @@ class ParallelEnvironments:
     Returns:
       The time step to act on: first where an episode was over, and elsewhere what the last `step` returned.
     """
-    self._run(parallel_worker.RESET, np.flatnonzero(self._arrays.step_type == dm_env.StepType.LAST).tolist())
+    is_over = self._arrays.step_type == dm_env.StepType.LAST
+    self._run(parallel_worker.RESET_DONE, [worker for worker, rows in enumerate(self._rows) if is_over[rows].any()])
     return self._timestep()
 
   def observation_spec(self) -> dict[str, dm_specs.Array]:
@@ -206,9 +204,10 @@ class ParallelEnvironments:
     is_integer = np.issubdtype(numbers.dtype, np.integer)
     if numbers.shape != (self._num_environments,) or not is_integer or (numbers < 0).any():
       raise ValueError(f'episode_numbers must be {self._num_environments} integers from 0 on, got {numbers}.')
-    waiting = list(range(self._num_environments))
-    while waiting:  # A replacement has begun an episode, and must be told again.
-      self._arrays.next_episode[waiting] = numbers[waiting]
+    waiting = list(range(len(self._workers)))
+    while waiting:  # A replacement has begun episodes, and must be told again.
+      for worker in waiting:
+        self._arrays.next_episode[self._rows[worker]] = numbers[self._rows[worker]]
       waiting = self._run(parallel_worker.SET_EPISODE, waiting)
 
   @property
@@ -238,59 +237,64 @@ class ParallelEnvironments:
         discount=arrays.discount.copy(),
         observation={name: values.copy() for name, values in arrays.observation.items()})
 
-  def _run(self, command: bytes, indices: Sequence[int]) -> list[int]:
-    """Has workers carry out a command, replaces those that fail, and returns the indices of the replaced."""
+  def _run(self, command: bytes, workers: Sequence[int]) -> list[int]:
+    """Has workers carry out a command, replaces those that fail, and returns which these were."""
     if not self._finalizer.alive:
       raise RuntimeError('The environments are closed.')
     try:
-      failures = self._exchange(command, indices)
-      for index, failure in failures.items():
-        self._replace(index, failure)
+      failures = self._exchange(command, workers)
+      for worker, failure in failures.items():
+        self._replace(worker, failure)
       return list(failures)
     except BaseException:
       # Interrupted half-way: some workers have stepped and others have not, which nobody could tell from outside.
       self.close()
       raise
 
-  def _exchange(self, command: bytes, indices: Sequence[int]) -> dict[int, str]:
-    """Has workers carry out a command side by side, and returns what went wrong, by index."""
+  def _exchange(self, command: bytes, workers: Sequence[int]) -> dict[int, str]:
+    """Has workers carry out a command side by side, and returns what went wrong, by worker."""
     deadline = time.monotonic() + self._step_timeout
     failures = {}
-    for index in indices:
+    for worker in workers:
       try:
-        self._workers[index].send(command)
+        self._workers[worker].send(command)
       except parallel_process.WorkerFailure as failure:
-        failures[index] = str(failure)
-    for index in indices:
-      if index not in failures:
+        failures[worker] = str(failure)
+    for worker in workers:
+      if worker not in failures:
         try:
-          self._workers[index].receive(deadline)
+          self._workers[worker].receive(deadline)
         except parallel_process.WorkerFailure as failure:
-          failures[index] = str(failure)
-    for index in failures:
-      self._workers[index].kill()
+          failures[worker] = str(failure)
+    for worker in failures:
+      self._workers[worker].kill()
     return failures
 
   def _replace(self, index: int, failure: str) -> None:
-    """Starts another worker for an environment, until one begins an episode."""
+    """Starts another worker for some environments, until one begins episodes."""
+    rows = self._rows[index]
     while True:
       if self._restarts >= self._max_restarts:
-        raise WorkerError(f'Environment {index} failed, after max_restarts={self._max_restarts} workers had been '
+        raise WorkerError(f'{_name(rows)} failed, after max_restarts={self._max_restarts} workers had been '
                           f'replaced.\n{failure}')
       self._restarts += 1
-      logging.warning('Environment %d failed, its episode is dropped. Replacing its worker (%d of at most %d).\n%s',
-                      index, self._restarts, self._max_restarts, failure)
-      # The episode after the failed one: the same would likely fail again.
-      number = self._arrays.next_episode[index]
+      logging.warning('%s failed, what was under way is dropped. Replacing the worker (%d of at most %d).\n%s',
+                      _name(rows), self._restarts, self._max_restarts, failure)
+      # The episodes after the failed ones: the same would likely fail again.
+      numbers = self._arrays.next_episode[rows]
       worker = parallel_process.WorkerProcess(self._starts[index], self._memory_fd, self._start_timeout)
       self._workers[index] = worker
       try:
         worker.wait_until_started()
         worker.call(parallel_worker.ATTACH, self._step_timeout)
-        self._arrays.next_episode[index] = number
+        self._arrays.next_episode[rows] = numbers
         worker.call(parallel_worker.SET_EPISODE, self._step_timeout)
         worker.call(parallel_worker.RESET, self._step_timeout)
         return
       except parallel_process.WorkerFailure as another:
         failure = str(another)
         worker.kill()
+
+
+def _name(rows: np.ndarray) -> str:
+  return f'Environment {rows[0]}' if len(rows) == 1 else f'One of the environments {rows[0]} to {rows[-1]}'

@@ -1,6 +1,6 @@
-"""What runs in the process of one parallel environment, and what both sides know of the memory that they share.
+"""What runs in the process of parallel environments, and what both sides know of the memory that they share.
 
-Imports no more than it must, and never jax: its start-up time and memory count once for each environment.
+Imports no more than it must, and never jax: its start-up time and memory count once for each process.
 
 The parent sends one byte for a command and the worker answers with one byte; the arrays of a time step lie in shared
 memory by then. Only the start, a picture and a failure carry more: a length and that many bytes.
@@ -26,8 +26,9 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import parallel_factory
 
-# Commands. RENDER is followed by a packed `PICTURE_SIZE`.
-ATTACH, SET_EPISODE, RESET, STEP, RENDER, CLOSE = b'a', b'e', b'r', b's', b'p', b'c'
+# Commands to all environments of a worker, but for RESET_DONE, to those whose episode is over, and RENDER, to the first
+# one, which is followed by a packed `PICTURE_SIZE`.
+ATTACH, SET_EPISODE, RESET, RESET_DONE, STEP, RENDER, CLOSE = b'a', b'e', b'r', b'd', b's', b'p', b'c'
 # Answers. STARTED is followed by a pickled `Started`, RENDERED by a pickled array, FAILED by the text of a traceback.
 STARTED, DONE, RENDERED, FAILED = b'S', b'D', b'P', b'F'
 
@@ -50,19 +51,19 @@ class Specs(NamedTuple):
 class Start(NamedTuple):
   """What the worker is told before anything else."""
   package: parallel_factory.Package
-  seed: int
-  index: int
-  num_environments: int
+  seeds: tuple[int, ...]  # One for each environment of this worker.
+  first_index: int  # The row of the first of them; those of the others follow.
+  num_environments: int  # k, of all workers.
 
 
 class Started(NamedTuple):
-  """What the worker tells when its environment is built."""
-  specs: Specs
+  """What the worker tells when its environments are built."""
+  specs: tuple[Specs, ...]  # One for each.
   used: parallel_factory.Used
 
 
 class SharedArrays(NamedTuple):
-  """Views of the shared memory. The worker of environment i touches row i only."""
+  """Views of the shared memory. Workers touch the rows of their environments only."""
   action: np.ndarray  # [k, A]
   observation: dict[str, np.ndarray]  # [k, ...]
   reward: np.ndarray  # [k]
@@ -124,7 +125,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
-  """Builds an environment and serves it until the parent closes it or dies."""
+  """Builds environments and serves them until the parent closes them or dies."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes its workers.
   faulthandler.enable(trace_fd, all_threads=False)
   faulthandler.register(TRACE_SIGNAL, trace_fd, all_threads=False)
@@ -153,30 +154,38 @@ def _exit_with_parent(connection_fd: int) -> None:
 def _serve(connection: socket.socket, memory_fd: int) -> None:
   """Answers commands. Returns when it's told to, or when the parent is gone."""
   start: Start = pickle.loads(receive_long(connection))
-  environment, used = parallel_factory.build(start.package, start.seed)
-  specs = _get_specs(environment)
-  send_long(connection, STARTED, pickle.dumps(Started(specs, used)))
-  row = None
+  built = [parallel_factory.build(start.package, seed) for seed in start.seeds]
+  environments = [environment for environment, _ in built]
+  specs = tuple(_get_specs(environment) for environment in environments)
+  send_long(connection, STARTED, pickle.dumps(Started(specs, built[0][1])))
+  rows: list[_Row] = []
   while command := connection.recv(1):
     if command == CLOSE:
-      environment.close()
+      for environment in environments:
+        environment.close()
       return
     if command == RENDER:
-      picture = environment.render(*PICTURE_SIZE.unpack(_receive_exactly(connection, PICTURE_SIZE.size)))
+      picture = environments[0].render(*PICTURE_SIZE.unpack(_receive_exactly(connection, PICTURE_SIZE.size)))
       send_long(connection, RENDERED, pickle.dumps(picture))
       continue
     if command == ATTACH:
-      memory = mmap.mmap(memory_fd, memory_size(specs, start.num_environments))
-      row = _Row(map_arrays(memory, specs, start.num_environments), start.index)
-    elif command == SET_EPISODE:
-      environment.next_episode = row.next_episode
-    elif command == RESET or row.is_over:
-      row.next_episode = environment.next_episode + 1
-      row.write(environment.reset(), last_step_count=0)
-    else:
-      row.write(environment.step(row.action), environment.last_step_count)
-    row.next_episode = environment.next_episode
+      memory = mmap.mmap(memory_fd, memory_size(specs[0], start.num_environments))
+      arrays = map_arrays(memory, specs[0], start.num_environments)
+      rows = [_Row(arrays, start.first_index + i) for i in range(len(environments))]
+    for environment, row in zip(environments, rows, strict=True):
+      _carry_out(command, environment, row)
     connection.send(DONE)
+
+
+def _carry_out(command: bytes, environment: core.Environment, row: '_Row') -> None:
+  if command == SET_EPISODE:
+    environment.next_episode = row.next_episode
+  elif command == RESET or (command in (RESET_DONE, STEP) and row.is_over):
+    row.next_episode = environment.next_episode + 1
+    row.write(environment.reset(), last_step_count=0)
+  elif command == STEP:
+    row.write(environment.step(row.action), environment.last_step_count)
+  row.next_episode = environment.next_episode
 
 
 def _get_specs(environment: core.Environment) -> Specs:

@@ -39,14 +39,14 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     environment_factory: Makes the environments if k > 1.
     seed: Theirs.
     steps_per_epoch: T k, agent steps. Best a multiple of k times the length of episodes.
-    num_environments: k.
-    in_processes: Whether k > 1 environments live in processes of their own. Otherwise they take turns in this one.
+    num_environments: k. Actions of all of them are chosen at once, which is most of the time that choosing takes.
+    num_processes: Worker processes that environments are divided among; with 1 they take turns in this one.
   """
 
   def __init__(self, environment: core.Environment, actor: core.BatchedActor,
                learner: core.OnPolicyLearner, schedule: core.UpdateSchedule | None, max_failed_episodes: int,
                environment_factory: core.EnvironmentFactory, seed: int, steps_per_epoch: int = 30_000,
-               num_environments: int = 1, in_processes: bool = True):
+               num_environments: int = 30, num_processes: int = 1):
     super().__init__(environment, actor, learner, schedule, max_failed_episodes)
     if not isinstance(learner, core.OnPolicyLearner):
       raise ValueError(f'RolloutLoop needs an on-policy agent, and {type(learner).__name__} is not one: bind '
@@ -54,16 +54,17 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     if schedule is not None:
       raise ValueError('RolloutLoop takes one update for each epoch: bind run_experiment.schedule = None.')
     cores = len(os.sched_getaffinity(0))
-    if in_processes and num_environments > max(cores, 1):
-      raise ValueError(f'RolloutLoop.num_environments = {num_environments} processes are more than the {cores} cores '
-                       'that this machine offers: they would wait for each other. Lower it, or bind '
-                       'RolloutLoop.in_processes = False.')
+    if not 1 <= num_processes <= cores:
+      raise ValueError(f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
+                       'machine offers: more processes would wait for each other.')
     if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
       raise ValueError(f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
                        f'{num_environments}, and both at least 1.')
+    if num_processes > num_environments:
+      raise ValueError(f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
+                       f'{num_environments}: raise the latter, best to a multiple.')
     self._factory, self._seed = environment_factory, seed
-    self._in_processes = in_processes
-    self._num_environments = num_environments
+    self._num_environments, self._num_processes = num_environments, num_processes
     self._num_steps = steps_per_epoch // num_environments
     self._writer = rollouts.RolloutWriter(environment, self._num_steps, num_environments)
     self._environments: Any = None  # Made when the first epoch begins: not every job comes to that.
@@ -114,8 +115,9 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     failures = max(self._max_failed_episodes - self.state.failed_episodes, 0)
     if self._num_environments == 1:
       return serial.SerialEnvironments([self._environment], failures)
-    if self._in_processes:
-      return parallel.ParallelEnvironments(self._factory, self._num_environments, self._seed, max_restarts=failures)
+    if self._num_processes > 1:
+      return parallel.ParallelEnvironments(self._factory, self._num_environments, self._seed, self._num_processes,
+                                           max_restarts=failures)
     seeds = (parallel.environment_seed(self._seed, index) for index in range(self._num_environments))
     return serial.SerialEnvironments([self._factory(seed=seed) for seed in seeds], failures)
 

@@ -60,13 +60,19 @@ def variance(state: State) -> dict[str, types.Array]:
   return jax.tree.map(lambda m2: m2 / jnp.maximum(state.count, 1), state.m2)
 
 
-def normalize(state: State, observation: types.Observation) -> dict[str, types.Array]:
-  """Centres and scales vectors [..., D] by the statistics, and clips. Before any data: as they are."""
+def normalize(state: State, observation: types.Observation, min_scale: float = 0.0) -> dict[str, types.Array]:
+  """Centres and scales vectors [..., D] by the statistics, and clips. Before any data: as they are.
+
+  Args:
+    state: The statistics.
+    observation: Of which what is no vector stays as it is.
+    min_scale: What is divided by is at least this: numbers that vary less are centred and not blown up.
+  """
   result = dict(observation)
   for name, mean in state.mean.items():
     chex.assert_axis_dimension(observation[name], -1, mean.shape[0])
     stddev = jnp.sqrt(variance(state)[name])
-    scale = jnp.where(stddev > MIN_STDDEV, stddev, 1.0)
+    scale = jnp.maximum(jnp.where(stddev > MIN_STDDEV, stddev, 1.0), min_scale)
     shape = (1,) * (observation[name].ndim - 1) + mean.shape
     normalized = (observation[name] - mean.reshape(shape)) / scale.reshape(shape)
     result[name] = jnp.where(state.count > 0, jnp.clip(normalized, -CLIP, CLIP), observation[name])

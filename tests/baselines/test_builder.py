@@ -35,7 +35,8 @@ class _Nowhere:
 def _run(agent, environment, epochs=1):
   learner = agent.make_learner(environment, None, 0)
   actor = agent.make_actor(environment, learner, None, 1, evaluation=False)
-  loop = rollout_loop.RolloutLoop(environment, actor, learner, None, 0, None, 0, steps_per_epoch=40)
+  loop = rollout_loop.RolloutLoop(environment, actor, learner, None, 0, None, 0, steps_per_epoch=40,
+                                  num_environments=1)
   loop.connect(_Nowhere())
   for _ in range(epochs):
     loop.run_episode()
@@ -104,20 +105,28 @@ def test_noise_of_actions_is_new_at_each_step_and_follows_from_the_number_of_an_
   assert np.std(many, axis=0) == pytest.approx(np.exp(-0.5), rel=0.06)
 
 
-def test_evaluation_takes_the_mode_within_bounds_as_the_exported_policy_does():
+@pytest.mark.parametrize('noisy', [True, False])
+def test_evaluation_stays_within_bounds_and_the_exported_policy_does_the_same(noisy, monkeypatch):
+  monkeypatch.setattr(builder.acting, '_NOISE_STEPS', 2)  # Blocks of noise that end within an episode.
   environment = grid_cmdp.GridCmdp(seed=0)
-  agent = _agent()
+  agent = _agent(noisy_evaluation=noisy)
   learner = agent.make_learner(environment, None, 0)
   actor = agent.make_actor(environment, learner, None, 1, evaluation=True)
   policy = agent.make_policy(environment, learner, 1)
   assert isinstance(agent, core.PolicyBuilder)
-  for value in (0.3, 50.0):
-    observation = {'vector': np.full(2, value, np.float32)}
-    action = actor.select_action(observation)
-    batch = {'vector': observation['vector'][None]}
-    exported, _ = jax.jit(policy.step)(policy.variables, policy.carry, batch, np.ones(1, bool), np.uint32(0))
-    np.testing.assert_array_equal(action, exported[0])
-    assert np.all(np.abs(action) <= 1)
+  step, carry, actions = jax.jit(policy.step), policy.carry, []
+  for episode in (3, 4, 3):
+    actor.reseed(episode)
+    for i, value in enumerate((0.3, 0.3, 50.0, 0.3, 0.3)):
+      observation = {'vector': np.full(2, value, np.float32)}
+      actions.append(actor.select_action(observation))
+      batch = {'vector': observation['vector'][None]}
+      exported, carry = step(policy.variables, carry, batch, np.full(1, i == 0), np.uint32(episode))
+      np.testing.assert_array_equal(actions[-1], exported[0])
+      assert np.all(np.abs(actions[-1]) <= 1)
+  np.testing.assert_array_equal(actions[:5], actions[10:])
+  # Without noise an observation determines the action; with it no two steps and no two episodes are alike.
+  assert len(np.unique(np.stack(actions).round(4), axis=0)) == (2 if not noisy else 10)
 
 
 class _Free(grid_cmdp.GridCmdp):

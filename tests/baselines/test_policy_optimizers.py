@@ -10,6 +10,7 @@ from lambda_kit.baselines import ppo
 from lambda_kit.baselines import surrogates
 from lambda_kit.baselines import trpo
 from lambda_kit.constraints import softplus
+from lambda_kit.models import normalizer
 from tests.baselines import fakes
 
 
@@ -26,6 +27,15 @@ def test_gaussian_against_hand_numbers():
   # KL(N(1, 2) || N(0, 1)) = -log 2 + (4 + 1) / 2 - 0.5; the other entry is the same in both.
   other = gaussian.DiagonalGaussian(jnp.zeros(2), jnp.zeros(2))
   assert policy.kl_divergence(other) == pytest.approx(-np.log(2.0) + 2.0)
+
+
+def test_observations_are_centred_and_not_blown_up():
+  vectors = np.random.default_rng(0).normal(size=(5000, 3)).astype(np.float32) * [0.0, 0.1, 5.0] + [9.81, 0.5, -2.0]
+  spec = {'vector': jax.ShapeDtypeStruct((3,), np.float32)}
+  statistics = normalizer.update(normalizer.init(spec), {'vector': vectors.astype(np.float32)})
+  result = gaussian.normalize(statistics, {'vector': vectors.astype(np.float32)})['vector']
+  np.testing.assert_allclose(result.mean(axis=0), np.zeros(3), atol=1e-3)
+  np.testing.assert_allclose(result.std(axis=0), [0.0, 0.1, 1.0], atol=5e-3)
 
 
 def test_clipping():
@@ -67,17 +77,17 @@ def test_softplus_multipliers_against_hand_numbers():
 def test_ppo_stops_once_the_policy_has_moved_far_enough():
   networks, params, batch = fakes.policy_and_batch(num_steps=300)
   costs = fakes.episode_costs(0.0, 5.0)
-  slow = ppo.Ppo(iterations=5, learning_rate=1e-5)
-  _, _, metrics = _update(slow, networks, params, batch, costs)
-  assert metrics['policy_iterations'] == 5
-  fast = ppo.Ppo(iterations=500, learning_rate=1e-2, target_kl=0.01, kl_margin=1.2)
-  _, new_params, metrics = _update(fast, networks, params, batch, costs)
   divergence = lambda params: surrogates.mean_kl(batch.weight, networks.policy.apply(params, batch.observation),
                                                  batch.policy)
+  _, new_params, metrics = _update(ppo.Ppo(iterations=5, learning_rate=1e-5), networks, params, batch, costs)
+  assert metrics['policy_iterations'] == 5 and divergence(new_params) < 1e-4
+  fast = ppo.Ppo(iterations=500, learning_rate=1e-2, target_kl=0.01, kl_margin=1.2)
+  _, new_params, metrics = _update(fast, networks, params, batch, costs)
+  assert metrics['policy_kl'] == pytest.approx(float(divergence(new_params)), rel=1e-4)
   # It stops right after the step that went too far: one step less is still within the bound.
-  taken = int(metrics['policy_iterations']) - 1
-  assert 1 < taken < 500 and divergence(new_params) > 0.012
-  _, before, _ = _update(ppo.Ppo(iterations=taken - 1, learning_rate=1e-2), networks, params, batch, costs)
+  steps = int(metrics['policy_iterations'])
+  assert 1 < steps < 500 and divergence(new_params) > 0.012
+  _, before, _ = _update(ppo.Ppo(iterations=steps - 1, learning_rate=1e-2), networks, params, batch, costs)
   assert divergence(before) <= 0.012
 
 
@@ -90,16 +100,6 @@ def test_the_fisher_matrix_is_that_of_each_so_many_th_step():
   assert any(not np.array_equal(x, y) for x, y in zip(jax.tree.leaves(steps[1]), jax.tree.leaves(steps[3])))
   with pytest.raises(ValueError, match='fisher_every=0'):
     trpo.Trpo(fisher_every=0)
-
-
-def test_the_first_steps_of_ppo_are_small():
-  networks, params, batch = fakes.policy_and_batch(num_steps=300)
-  costs = fakes.episode_costs(0.0, 5.0)
-  for warmup, rate in ((0, 1e-2), (100, 1e-2 / 101)):
-    _, new_params, _ = _update(ppo.Ppo(iterations=1, learning_rate=1e-2, warmup=warmup), networks, params, batch, costs)
-    # Adam's first step is of one size for all parameters with a gradient.
-    change = jax.tree.map(lambda new, old: np.abs(new - old).max(), new_params, params)
-    np.testing.assert_allclose(max(jax.tree.leaves(change)), rate, rtol=1e-2)
 
 
 def test_ppo_raises_its_objective():

@@ -35,7 +35,7 @@ class Recorder(test_environment_loop.Recorder, core.BatchedActor, core.OnPolicyL
 
 
 def _loop(recorder, length=5, kind=test_wrappers.Counter, **options):
-  options = dict(dict(steps_per_epoch=12, num_environments=2, in_processes=False), **options)
+  options = dict(dict(steps_per_epoch=12, num_environments=2), **options)
   loop = rollout_loop.RolloutLoop(
       kind(length=length), recorder, recorder, None, options.pop('max_failed_episodes', 0),
       environment_factory=lambda seed: kind(length=length), seed=0, **options)
@@ -105,7 +105,9 @@ def test_a_rollout_is_not_finished_early():
 @pytest.mark.parametrize('options, message', [
     (dict(steps_per_epoch=11), 'multiple of num_environments = 2'),
     (dict(num_environments=0), 'at least 1'),
-    (dict(num_environments=4096, steps_per_epoch=4096, in_processes=True), 'more than the .* cores'),
+    (dict(num_processes=4096), 'between 1 and the .* cores'),
+    (dict(num_processes=0), 'between 1 and the .* cores'),
+    (dict(num_environments=1, num_processes=2), 'more than num_environments = 1|between 1 and the 1 cores'),
 ])
 def test_settings_that_make_no_sense_are_refused(options, message):
   with pytest.raises(ValueError, match=message):

@@ -1,6 +1,5 @@
 """Parallel environments, with real processes: the same numbers as in one process, and what happens when one fails."""
 
-import functools
 import gc
 import os
 import signal
@@ -11,25 +10,26 @@ import threading
 import time
 
 import dm_env
-import gin
 import jax  # pylint: disable=unused-import; workers must not inherit it.
 import numpy as np
 import pytest
 
+from lambda_kit import types
 from lambda_kit.environments import parallel
 
 from tests.environments import parallel_fakes as fakes
 
 SEED = 3
-# Registered here and nowhere else: workers, which don't import this module, must find it all the same.
-gin.external_configurable(fakes.Walk, module='planes')
 
 
-@pytest.fixture(autouse=True)
-def _fresh_gin():
-  gin.clear_config()
-  yield
-  gin.clear_config()
+def _select(timestep: dm_env.TimeStep, index: int) -> dm_env.TimeStep:
+  """The time step of one environment out of a batched one, by dm_env's rules (no reward in a first step)."""
+  step_type = dm_env.StepType(timestep.step_type[index])
+  observation = {name: values[index] for name, values in timestep.observation.items()}
+  if step_type.first():
+    return dm_env.TimeStep(step_type, None, None, observation)
+  reward = types.CmdpReward(timestep.reward.reward[index], timestep.reward.cost[index])
+  return dm_env.TimeStep(step_type, reward, timestep.discount[index], observation)
 
 
 def _serial(num_environments: int, **kwargs) -> list[fakes.Walk]:
@@ -56,7 +56,7 @@ def _assert_same(actual: dm_env.TimeStep, expected: dm_env.TimeStep) -> None:
 
 def _assert_rows_same(batched: dm_env.TimeStep, expected: dict[int, dm_env.TimeStep]) -> None:
   for index, timestep in expected.items():
-    _assert_same(parallel.select(batched, index), timestep)
+    _assert_same(_select(batched, index), timestep)
 
 
 def _is_alive(process_id: int) -> bool:
@@ -78,10 +78,12 @@ def _wait_until_gone(process_ids: list[int], seconds: float = 10.0) -> bool:
 
 class TestSteps:
 
-  def test_steps_equal_those_of_serial_environments(self):
+  @pytest.mark.parametrize('num_workers', [None, 2, 1])
+  def test_steps_equal_those_of_serial_environments(self, num_workers):
     """Episodes of 3, 4, 5, 3, ... steps, with both kinds of ends, by dm_env's rule."""
     serial = _serial(3)
-    with parallel.ParallelEnvironments(fakes.Walk, 3, SEED) as environments:
+    with parallel.ParallelEnvironments(fakes.Walk, 3, SEED, num_workers) as environments:
+      assert len(environments.process_ids) == (num_workers or 3)
       _assert_rows_same(environments.reset(), {i: serial[i].reset() for i in range(3)})
       ends = []
       for actions in _actions(3, steps=25):
@@ -107,11 +109,12 @@ class TestSteps:
       np.testing.assert_array_equal(first.discount, [1, 1])
       assert first.observation['image'].shape == (2, 4, 5, 3) and first.observation['image'].dtype == np.uint8
 
-  def test_reset_done_keeps_the_last_observation_and_wastes_no_step(self):
+  @pytest.mark.parametrize('num_workers', [2, 1])
+  def test_reset_done_keeps_the_last_observation_and_wastes_no_step(self, num_workers):
     """Every row of (timestep, action, next_timestep) is a transition of the serial environment."""
     serial = _serial(2)
     num_ends = 0
-    with parallel.ParallelEnvironments(fakes.Walk, 2, SEED) as environments:
+    with parallel.ParallelEnvironments(fakes.Walk, 2, SEED, num_workers) as environments:
       environments.episode_numbers = [0, 1]  # Ends at different times.
       serial[1].next_episode = 1
       timestep = environments.reset_done()  # Nothing has begun, so it begins everything.
@@ -167,7 +170,8 @@ class TestSteps:
       assert environments.step(np.zeros((1, 2))).reward.reward == 0
 
   def test_bad_input_is_refused_before_anything_is_sent(self):
-    for arguments in (dict(num_environments=0), dict(seed=-1), dict(step_timeout=0), dict(max_restarts=-1)):
+    for arguments in (dict(num_environments=0), dict(num_workers=0), dict(num_workers=2), dict(seed=-1),
+                      dict(step_timeout=0), dict(max_restarts=-1)):
       with pytest.raises(ValueError, match=next(iter(arguments)) if 'step_timeout' not in arguments else 'Time-outs'):
         parallel.ParallelEnvironments(**dict(environment_factory=fakes.Walk, num_environments=1, seed=0) | arguments)
     (serial,) = _serial(1)
@@ -221,6 +225,29 @@ class TestFailures:
     logged = self._check_replacement(lambda _: fakes.RAISE, caplog)
     assert 'ArithmeticError: the walk has left the plane' in logged
     assert 'parallel_fakes.py' in logged and 'in _fail' in logged
+
+  def test_a_worker_is_replaced_with_all_its_environments(self, caplog):
+    """Environments 0 and 1 live in one process, and 1 raises: both begin their next episodes, and 2 goes on."""
+    serial = _serial(3)
+    with parallel.ParallelEnvironments(fakes.Walk, 3, SEED, num_workers=2) as environments:
+      environments.reset()
+      for environment in serial:
+        environment.reset()
+      actions = _actions(3, steps=12)
+      actions[0, 1, 0] = fakes.RAISE
+      serial[0].next_episode = serial[1].next_episode = 1
+      batched = environments.step(actions[0])
+      _assert_rows_same(batched, {0: serial[0].reset(), 1: serial[1].reset(), 2: serial[2].step(actions[0, 2])})
+      np.testing.assert_array_equal(environments.episode_numbers, [2, 2, 1])
+      np.testing.assert_array_equal(environments.last_step_counts, [0, 0, 2])
+      assert environments.num_restarts == 1
+      for step_actions in actions[1:]:
+        _assert_rows_same(environments.step(step_actions), {i: serial[i].step(step_actions[i]) for i in range(3)})
+      environments.episode_numbers = [5, 6, 7]
+      for environment, number in zip(serial, (5, 6, 7)):
+        environment.next_episode = number
+      _assert_rows_same(environments.reset(), {i: serial[i].reset() for i in range(3)})
+    assert 'One of the environments 0 to 1 failed' in caplog.text
 
   def test_a_worker_that_exits_is_replaced(self, caplog):
     assert 'exited with status 7' in self._check_replacement(lambda _: fakes.EXIT, caplog)
@@ -381,127 +408,3 @@ class TestEnd:
     _, errors = process.communicate(timeout=20)
     assert errors.count('Traceback') == 1 and errors.count('KeyboardInterrupt') == 1
     assert _wait_until_gone(workers)
-
-
-class TestFactories:
-
-  def _rewards(self, factory) -> np.ndarray:
-    with parallel.ParallelEnvironments(factory, 1, SEED) as environments:
-      environments.reset()
-      return environments.step(np.ones((1, 2))).reward.reward
-
-  def _expected(self, **kwargs) -> np.ndarray:
-    (serial,) = _serial(1, **kwargs)
-    serial.reset()
-    return serial.step(np.ones(2, np.float32)).reward.reward
-
-  def _configured(self, config: str):
-    """What gin gives for the reference that is bound to `receive.factory`."""
-    gin.parse_config(config)
-    gin.finalize()
-    return gin.get_configurable(_receive)()
-
-  def test_closures_and_partials(self):
-    bias = 0.5
-    assert self._rewards(lambda seed: fakes.Walk(seed, bias=bias)) == self._expected(bias=0.5)
-    assert self._rewards(functools.partial(fakes.Walk, scale=2.0)) == self._expected(scale=2.0)
-
-  def test_what_can_not_be_sent_is_refused(self):
-    lock = threading.Lock()
-    with pytest.raises(ValueError, match='can not be sent to another process'):
-      parallel.ParallelEnvironments(lambda seed: (lock, fakes.Walk(seed)), 1, SEED)
-
-  def test_a_reference_takes_its_bindings_along(self):
-    factory = self._configured('''
-        _receive.factory = @make_walk
-        make_walk.scale = 3.0
-        train/make_walk.bias = 4.0
-        ''')
-    assert self._rewards(factory) == self._expected(scale=3.0)
-
-  def test_a_scoped_reference_with_macros_and_nested_references(self):
-    if 'planes.FACTOR' not in gin.config._CONSTANTS:  # pylint: disable=protected-access
-      gin.constant('planes.FACTOR', 3.0)
-    factory = self._configured('''
-        _receive.factory = @train/make_walk
-        BIAS = @add()
-        UNRELATED = @unknown_to_workers
-        make_walk.scale = %planes.FACTOR
-        train/make_walk.bias = %BIAS
-        train/make_walk.walk_factory = @planes.Walk
-        train/add.left = 0.5
-        add.left = 8.0
-        unknown_to_workers.value = %UNRELATED
-        ''')
-    # A macro evaluates its reference in the macro's own scope, as in this process.
-    local = factory(seed=parallel.environment_seed(SEED, 0))
-    local.reset()
-    assert self._rewards(factory) == local.step(np.ones(2, np.float32)).reward.reward
-    assert self._rewards(factory) == self._expected(scale=3.0, bias=8.25)
-    assert self._rewards(functools.partial(factory, bias=-1.0)) == self._expected(scale=3.0, bias=-1.0)
-
-  def test_the_scope_that_is_open_counts(self):
-    factory = self._configured('''
-        _receive.factory = @make_walk
-        train/make_walk.bias = 4.0
-        ''')
-    with gin.config_scope('train'):
-      assert self._rewards(factory) == self._expected(bias=4.0)
-
-  def test_a_class_and_its_scope(self):
-    factory = self._configured('''
-        _receive.factory = @train/planes.Walk
-        planes.Walk.scale = 5.0
-        train/planes.Walk.bias = 2.0
-        ''')
-    assert self._rewards(factory) == self._expected(scale=5.0, bias=2.0)
-
-  def test_configurables_that_the_factory_calls_itself(self):
-    gin.parse_config('configured_bias.value = 1.5')
-    assert self._rewards(fakes.make_biased_walk) == self._expected(bias=1.5)
-
-  def test_bindings_that_are_not_literals(self):
-    gin.bind_parameter('make_walk.walk_factory', functools.partial(fakes.Walk))
-    gin.bind_parameter('unknown_to_workers.value', threading.Lock())  # No need to send it.
-    assert self._rewards(gin.get_configurable('make_walk')) == self._expected()
-    gin.bind_parameter('make_walk.scale', threading.Lock())
-    with pytest.raises(parallel.WorkerError, match='make_walk.scale can not be sent'):
-      self._rewards(gin.get_configurable('make_walk'))
-
-  def test_bindings_that_come_too_late_are_an_error(self):
-    gin.external_configurable(fakes.Walk, name='late.Walk')
-    gin.bind_parameter('late.Walk.bias', 1.0)
-    with pytest.raises(parallel.WorkerError, match=r"\['late.Walk'\] came too late"):
-      self._rewards(fakes.register_late)
-
-  def test_configurables_of_a_function(self):
-    """No module has this one."""
-    @gin.register('local_walk', module='local')
-    def make(seed, bias=0.0):
-      return fakes.Walk(seed, bias=bias)
-
-    del make
-    gin.bind_parameter('local.local_walk.bias', 6.0)
-    assert self._rewards(gin.get_configurable('local.local_walk')) == self._expected(bias=6.0)
-
-  def test_bindings_used_by_workers_are_operative_here(self):
-    factory = self._configured('''
-        _receive.factory = @make_walk
-        SCALE = 3.0
-        make_walk.scale = %SCALE
-        ''')
-    assert 'make_walk.' not in gin.operative_config_str()
-    self._rewards(factory)
-    operative = gin.operative_config_str()
-    for binding in ('SCALE = 3.0', 'make_walk.scale = %SCALE', 'make_walk.bias = 0.0'):
-      assert binding in operative
-
-
-@gin.register
-def _receive(factory):
-  return factory
-
-
-@gin.register
-def unknown_to_workers(value=None):
-  return value

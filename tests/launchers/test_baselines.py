@@ -18,7 +18,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _METHODS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
 _BINDINGS = ('ENVIRONMENT_STEPS = 600', 'GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)',
              'ObservationCritic.hidden_sizes = (8,)', 'OnPolicyAgent.critic_iterations = 2',
-             'RolloutLoop.steps_per_epoch = 40', 'run_experiment.evaluate_every = 300',
+             'RolloutLoop.steps_per_epoch = 40', 'RolloutLoop.num_environments = 2',
+             'run_experiment.evaluate_every = 300',
              'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False',
              'run_experiment.checkpoint_steps = 100')
 
@@ -45,7 +46,8 @@ def test_baselines_learn_through_the_launcher(method, tmp_path):
 
 
 def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
-  arguments = _arguments('ppo_lagrangian', 'RolloutLoop.num_environments = 2')
+  arguments = _arguments('ppo_lagrangian', 'RolloutLoop.steps_per_epoch = 120', 'RolloutLoop.num_environments = 4',
+                         'RolloutLoop.num_processes = 2')
   reference, workdir = tmp_path / 'reference', tmp_path / 'run'
   runs.finish(reference, arguments)
   path = workdir / 'episode.jsonl'
@@ -68,9 +70,9 @@ def test_every_baseline_fits_every_experiment(task, method):
 @pytest.mark.parametrize('method, binding, message', [
     ('ppo', 'COST_LIMIT = -1.0', 'limits must be finite and not negative'),
     ('cpo', 'GridCmdp.num_constraints = 2', 'Cpo solves for one constraint'),
-    ('ppo', 'RolloutLoop.num_environments = 1_000', 'more than the'),
+    ('ppo', 'RolloutLoop.num_processes = 1_000', 'between 1 and'),
     ('ppo', 'run_experiment.schedule = @PeriodicUpdates()', 'RolloutLoop takes one update for each epoch'),
-    ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 10 agent steps'),
+    ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 5 agent steps'),
 ])
 def test_bad_input_is_one_clear_message(method, binding, message, tmp_path):
   done = _run(*_arguments(method, binding), f'--workdir={tmp_path / "run"}')

@@ -84,6 +84,15 @@ class NormalizerTest(parameterized.TestCase):
     state = normalizer.update(normalizer.init({'image': data.IMAGE}), {'image': batch.observation['image']})
     self.assertEqual(list(normalizer.normalize(state, {'image': batch.observation['image']})), ['image'])
 
+  def test_what_varies_little_is_centred_only(self):
+    values = _vectors(0, 1000)
+    state = normalizer.update(normalizer.init(SPEC), {'vector': values})
+    result = normalizer.normalize(state, {'vector': values}, min_scale=2.0)['vector']
+    deviations = values - values.mean(axis=0)
+    expected = np.clip(deviations / np.maximum(values.std(axis=0), 2.0), -normalizer.CLIP, normalizer.CLIP)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
+    self.assertLess(np.abs(result[:, 0]).max(), 0.3)  # 0.1 / 2, times a few.
+
   def test_counts_beyond_single_precision(self):
     state = normalizer.init(SPEC)._replace(count=jnp.int32(2**24))
     self.assertEqual(normalizer.update(state, {'vector': _vectors(0)}).count, 2**24 + 1)
