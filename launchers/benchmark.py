@@ -9,6 +9,7 @@
   python launchers/benchmark.py --parts=acting,replay             # Observation to action; batches beside updates
   python launchers/benchmark.py --parts=shares                    # Where the time of a run on PointGoal1 goes
   python launchers/benchmark.py --parts=baselines                 # PPO, TRPO, CPO beside bare steps
+  python launchers/benchmark.py --parts=lidars                    # Whether costs can be told from vectors
   python launchers/benchmark.py --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
   python launchers/benchmark.py --parts=report                    # A report about a thousand runs
   python launchers/benchmark.py --parts=capacity --capacity_folder=docs   # What GPUs fit: compiles, and runs nothing
@@ -35,6 +36,7 @@ from lambda_kit.benchmarks import baseline_speed
 from lambda_kit.benchmarks import capacity
 from lambda_kit.benchmarks import environment_speed
 from lambda_kit.benchmarks import learner_speed
+from lambda_kit.benchmarks import lidar_resolution
 from lambda_kit.benchmarks import parallel_speed
 from lambda_kit.benchmarks import posterior_speed
 from lambda_kit.benchmarks import replay_speed
@@ -49,7 +51,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
                            'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares, baselines, scaling, report, capacity and actors.')
+                           'replay, shares, baselines, lidars, scaling, report, capacity and actors.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
@@ -184,6 +186,14 @@ def _measure_baselines() -> Iterator[dict[str, dict]]:
   _print_table(*baseline_speed.table(figures))
 
 
+def _measure_lidars() -> Iterator[dict[str, dict]]:
+  figures = {}
+  for powers in ((), (8, 24)):
+    figures[', '.join(map(str, powers)) or 'none'] = lidar_resolution.measure(powers)
+    yield figures
+  _print_table(*lidar_resolution.table(figures))
+
+
 def _measure_scaling() -> Iterator[dict]:
   figures = scaling.measure([str(_ROOT)])
   yield figures
@@ -253,6 +263,7 @@ _MEASUREMENTS = {
     'replay': ('replay', _measure_replay),
     'shares': ('shares', _measure_shares),
     'baselines': ('baselines', lambda _: _measure_baselines()),
+    'lidars': ('lidars', lambda _: _measure_lidars()),
     'scaling': ('scaling', lambda _: _measure_scaling()),
     'report': ('report', lambda _: _measure_report()),
     'capacity': ('capacity', lambda _: _measure_capacity()),

@@ -32,7 +32,8 @@ class EpisodeBuffer:
   its random numbers, samples the same batches. Not for use by several threads at once.
   """
 
-  def __init__(self, header: episodes_lib.Header, seed: int, sequence_length: int = 50, max_bytes: int = 16 * 2**30):
+  def __init__(self, header: episodes_lib.Header, seed: int, sequence_length: int = 50, max_bytes: int = 16 * 2**30,
+               max_episodes: int | None = None):
     """Makes an empty buffer, which takes no memory yet.
 
     Args:
@@ -41,13 +42,14 @@ class EpisodeBuffer:
       sequence_length: L. Shorter episodes are kept, but never sampled.
       max_bytes: Ceiling of the memory that stored arrays take. It holds at all times; an unfinished episode in an
         adder and batches come on top. The default keeps all images of the paper's longest runs.
+      max_episodes: Episodes that are kept, for agents that are to learn from what they do now; None for no such limit.
     """
-    if sequence_length < 1 or max_bytes < 1:
-      raise ValueError(f'EpisodeBuffer: sequence_length = {sequence_length} and max_bytes = {max_bytes} must be at '
-                       'least 1.')
+    if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
+      raise ValueError(f'EpisodeBuffer: sequence_length = {sequence_length}, max_bytes = {max_bytes} and max_episodes = '
+                       f'{max_episodes} must be at least 1.')
     self._header = header
     self._length = sequence_length
-    self._max_bytes = max_bytes
+    self._max_bytes, self._max_episodes = max_bytes, max_episodes
     self._rng = np.random.Generator(np.random.PCG64(seed))
     self._warned = set()
     self._clear()
@@ -79,7 +81,11 @@ class EpisodeBuffer:
                        f'the replay may: EpisodeBuffer.max_bytes = {self._max_bytes} '
                        f'({format_bytes(self._max_bytes)}). Raise it, or shorten the episodes.')
     self._index = None
+    if self._max_episodes is not None and self.num_episodes == self._max_episodes:
+      self._drop_oldest()
     while self._num_bytes + size > self._max_bytes:
+      self._warn_once('full', f'The replay is full: EpisodeBuffer.max_bytes = {self._max_bytes} '
+                      f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.')
       self._drop_oldest()
     # A copy, so that nobody else can change it, and no larger array stays alive because this is a part of it.
     episode = episodes_lib.Episode(**episodes_lib.unflatten(
@@ -97,8 +103,6 @@ class EpisodeBuffer:
     oldest = self._stored.popleft()
     self._num_bytes -= oldest.num_bytes
     self._num_steps -= oldest.episode.num_steps
-    self._warn_once('full', f'The replay is full: EpisodeBuffer.max_bytes = {self._max_bytes} '
-                    f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.')
 
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
     """Chooses the sequences of n batches, uniformly and with replacement, among all within one stored episode.

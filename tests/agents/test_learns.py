@@ -15,7 +15,7 @@ _BINDINGS = (
     'run_experiment.with_video = False', 'PeriodicUpdates.first = 1_000', 'PeriodicUpdates.initial_updates = 200',
     'PeriodicUpdates.updates = 25', 'EpisodeBuffer.sequence_length = 12', 'LambdaAgent.batch_size = 8',
     'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 6', 'LambdaAgent.num_samples = 2', 'Swag.burn_in = 100',
-    'EpisodeBuffer.max_bytes = 150_000', 'AugmentedLagrangian.initial_multiplier = 0.01',
+    'EpisodeBuffer.max_episodes = 105', 'AugmentedLagrangian.initial_multiplier = 0.01',
     'AugmentedLagrangian.initial_penalty_factor = 3e-4')
 
 

@@ -119,3 +119,8 @@ def test_critics_learn_the_same_in_chunks(chunk_size):
 def test_sizes_below_one_are_refused():
   with pytest.raises(ValueError, match='block_size'):
     policy_gradients.SelectedGradient(block_size=0)
+
+
+def test_few_samples_are_differentiated_as_a_whole():
+  kinds = [type(policy_gradients.default_gradient(count)) for count in (1, 2, 3, 5)]
+  assert kinds == [policy_gradients.WholeGradient] * 2 + [policy_gradients.SelectedGradient] * 2

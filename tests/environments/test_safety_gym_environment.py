@@ -35,6 +35,10 @@ class VectorConformanceTest(_Conformance, absltest.TestCase):
   options = dict(observations=('vector',))
 
 
+class LidarPowersConformanceTest(_Conformance, absltest.TestCase):
+  options = dict(observations=('vector',), lidar_powers=(8, 24))
+
+
 class ImageConformanceTest(_Conformance, absltest.TestCase):
   options = dict(observations=('image',), image_size=16)
 
@@ -110,6 +114,29 @@ def test_repeated_steps_sum_rewards_and_costs_and_observe_once():
     assert repeated.last_step_count == 3
     total += (timestep.reward.reward, timestep.reward.cost[0])
   assert total[0] != 0
+
+
+def test_powers_of_lidars_follow_the_vector():
+  # 12 numbers of the robot, then 16 readings each of goal, hazards and vases.
+  plain, powers = (_make(observations=('vector',), seed=4, lidar_powers=powers) for powers in ((), (2, 24)))
+  for expected, timestep in zip(_play(plain, _random_actions(plain, 5)), _play(powers, _random_actions(powers, 5))):
+    expected, vector = expected.observation['vector'], timestep.observation['vector']
+    np.testing.assert_array_equal(vector[:60], expected)
+    np.testing.assert_allclose(vector[60:108], expected[12:]**2, rtol=1e-12)
+    np.testing.assert_allclose(vector[108:], expected[12:]**24, rtol=1e-12)
+  assert plain.observation_spec()['vector'].shape == (60,) and powers.observation_spec()['vector'].shape == (156,)
+
+
+@pytest.mark.parametrize('powers', [(0,), (8, -1), 8])
+def test_powers_of_lidars_are_positive_numbers(powers):
+  with pytest.raises(ValueError, match='lidar_powers must be a tuple of positive numbers'):
+    _make(lidar_powers=powers)
+
+
+def test_powers_of_lidars_that_are_not_known_are_refused(monkeypatch):
+  monkeypatch.setattr(environment_lib.simulation_lib.Simulation, 'num_lidar_readings', None)
+  with pytest.raises(ValueError, match='an observation of its own'):
+    _make(lidar_powers=(8,))
 
 
 def test_a_repeat_stops_at_the_time_limit():

@@ -167,6 +167,15 @@ class TestMemory:
     buffer.add(fakes.make_episode(3, 9))
     assert set(buffer.sample(100).observation['vector'][..., 0].flat) == {2.0, 3.0}
 
+  def test_the_last_episodes_are_kept_by_number(self):
+    buffer = _make([9, 4, 9, 9], max_episodes=2)
+    assert [number for number, _ in buffer.items()] == [2, 3] and buffer.num_steps == 18
+    assert buffer.num_bytes == 20 * _MOMENT
+    buffer.rebuild(list(buffer.items()))
+    assert [number for number, _ in buffer.items()] == [2, 3]
+    with pytest.raises(ValueError, match='max_episodes = 0'):
+      _make([], max_episodes=0)
+
   def test_the_ceiling_holds_for_memory_as_the_interpreter_counts_it(self):
     moments, max_bytes = 20_000, 10 * 20_000 * _MOMENT
     given = fakes.make_episode(0, moments - 1)

@@ -57,6 +57,7 @@ class LambdaAgent(core.AgentBuilder):
     policy_clip, critic_clip, cost_critic_clip: Largest global norms of gradients.
     target_update: How shadow critics follow.
     policy_gradient: How the policy's gradient is computed: `SelectedGradient`, with little memory, or `WholeGradient`.
+      None takes the one with fewer operations: with two samples or one nearly all trajectories count anyway.
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
       run's workdir, or what `save_dataset` wrote.
@@ -97,7 +98,7 @@ class LambdaAgent(core.AgentBuilder):
       critic_clip: float = 1.0,
       cost_critic_clip: float = 50.0,
       target_update: targets.TargetUpdate = targets.PeriodicTarget(),
-      policy_gradient: policy_gradients.PolicyGradient = policy_gradients.SelectedGradient(),
+      policy_gradient: policy_gradients.PolicyGradient | None = None,
       planner_factory: core.PlannerFactory | None = None,
       offline_data: str | None = None,
       updates_per_call: int = 10,
@@ -126,7 +127,7 @@ class LambdaAgent(core.AgentBuilder):
     self._critic_optimizer = optimizers.make_adam(critic_learning_rate, critic_clip)
     self._cost_critic_optimizer = optimizers.make_adam(cost_critic_learning_rate, cost_critic_clip)
     self._target_update = target_update
-    self._policy_gradient = policy_gradient
+    self._policy_gradient = policy_gradient or policy_gradients.default_gradient(num_samples)
     self._planner_factory = planner_factory
     self._offline_data = offline_data
     self._updates_per_call = updates_per_call

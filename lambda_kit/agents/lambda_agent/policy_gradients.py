@@ -169,6 +169,15 @@ class SelectedGradient:
     return jax.lax.fori_loop(0, jnp.sum(filled), add_block, zeros)
 
 
+def default_gradient(num_samples: int) -> PolicyGradient:
+  """The one with fewer operations for upper bounds and one constraint.
+
+  In units of imagining S trajectories, differentiation being two of them: N for all without a gradient and 3 each for
+  the S that count for rewards and for costs, beside 3 N for the whole. With N = 3 these are equal, and less memory wins.
+  """
+  return WholeGradient() if num_samples <= 2 else SelectedGradient()
+
+
 def _imagine_parts(imagine_part: Callable[..., Any], setting: losses.Setting, policy_params: core.Params,
                    noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
   """Lets each device imagine from its start states."""

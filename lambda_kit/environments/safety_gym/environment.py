@@ -32,6 +32,9 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       observed is not computed.
     constraints: ('sum',) is one constraint on the total cost, as in the paper. Names of cost terms ('hazards',
       'vases', 'buttons', 'gremlins', 'pillars') make each a constraint of its own.
+    lidar_powers: Exponents. The vector gets the readings of the lidars once more for each, raised to it. A reading
+      falls linearly from 1 at an object to 0 at 3 m, so that where costs begin, 0.2 m from the centre of a hazard, it
+      hardly changes; high powers of it do. They tell a network nothing new, only louder.
     image_size: Pixels of a side.
     original_camera: Whether the camera sits where the original Safety-Gym has it, rather than safety-gymnasium.
     multisampling: Samples for each pixel; None is safety-gymnasium's own picture, 0 is cheaper and coarser.
@@ -42,9 +45,9 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
   """
 
   def __init__(self, seed: int, task: str, observations: Sequence[str] = ('image',),
-               constraints: Sequence[str] = ('sum',), image_size: int = 64, original_camera: bool = False,
-               multisampling: int | None = None, reflections: bool = True, box_alpha: float = 1.0,
-               episode_length: int | None = None, frameskip_probability: float = 1.0):
+               constraints: Sequence[str] = ('sum',), lidar_powers: Sequence[float] = (), image_size: int = 64,
+               original_camera: bool = False, multisampling: int | None = None, reflections: bool = True,
+               box_alpha: float = 1.0, episode_length: int | None = None, frameskip_probability: float = 1.0):
     observations = tuple(observations)
     if not observations or any(name not in _SOURCES for name in observations):
       raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
@@ -55,6 +58,12 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
         task, episode_length=episode_length, frameskip_probability=frameskip_probability)
     self._task = self._simulation.task
     self._observations = observations
+    self._lidar_powers = np.asarray(lidar_powers, float)
+    if self._lidar_powers.ndim != 1 or not np.all(self._lidar_powers > 0):
+      raise ValueError(f'SafetyGymnasium.lidar_powers must be a tuple of positive numbers, got {lidar_powers!r}.')
+    if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
+      raise ValueError(f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, of which it is not known '
+                       'what is a lidar. Leave them ().')
     self._image_size = image_size
     self._camera_options = dict(multisampling=multisampling, reflections=reflections)
     self._picture: world.PictureModel | None = None
@@ -82,7 +91,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
   def observation_spec(self) -> dict[str, specs.Array]:
     shapes = {
         'image': specs.BoundedArray((self._image_size, self._image_size, 3), np.uint8, 0, 255, name='image'),
-        'vector': specs.Array((self._simulation.vector_size,), np.float64, name='vector'),
+        'vector': specs.Array((self._vector_size(),), np.float64, name='vector'),
     }
     return {name: shapes[name] for name in self._observations}
 
@@ -103,8 +112,18 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     if 'image' in self._observations:
       observation['image'] = self._camera(self._image_size, self._image_size).render(self._task.data)
     if 'vector' in self._observations:
-      observation['vector'] = self._simulation.vector()
+      observation['vector'] = self._vector()
     return observation
+
+  def _vector(self) -> np.ndarray:
+    vector = self._simulation.vector()
+    if not self._lidar_powers.size:
+      return vector
+    readings = vector[vector.size - self._simulation.num_lidar_readings:]
+    return np.concatenate([vector, np.power(readings[None], self._lidar_powers[:, None]).ravel()])
+
+  def _vector_size(self) -> int:
+    return self._simulation.vector_size + self._lidar_powers.size * (self._simulation.num_lidar_readings or 0)
 
   def _camera(self, height: int, width: int) -> camera_lib.Camera:
     if self._picture is None:

@@ -11,6 +11,10 @@ class VectorSensors:
   """Reads the vector that safety-gymnasium calls the flattened observation, in the same order.
 
   Tasks that compute their observation in a way unknown here are asked for it themselves.
+
+  Attributes:
+    size: Numbers of the vector.
+    num_readings: Of them readings of lidars, at its end. None where the task is asked: which they are isn't known then.
   """
 
   def __init__(self, task: Any):
@@ -24,6 +28,7 @@ class VectorSensors:
     self._ask_task = (type(task).obs not in (base_task.BaseTask.obs, button_level0.ButtonLevel0.obs)
                       or task.lidar_conf.type != 'pseudo' or has_compass or any(b is None for b in bodies)
                       or not task.agent.sensor_conf.sensors_angle_components)
+    self.num_readings = None if self._ask_task else len(lidars) * task.lidar_conf.num_bins
     if self._ask_task:
       return
     self._agent = task.model.body('agent').id

@@ -61,6 +61,11 @@ class Simulation:
     return self._vector_sensors.size
 
   @property
+  def num_lidar_readings(self) -> int | None:
+    """Numbers at the end of the vector that are readings of lidars; None if that isn't known of the task."""
+    return self._vector_sensors.num_readings
+
+  @property
   def xml(self) -> str:
     """The description of the current world, for compiling it anew."""
     return self.task.world.xml_string
