@@ -2,6 +2,7 @@
 
   python launchers/report.py --runs=results/ --out=report/
   python launchers/report.py --runs=results/ --out=report/ --watch    # Again whenever a run has written something.
+  python launchers/report.py --runs=runs/ --archive=results/mine/     # Besides, numbers and curves small enough to commit.
 
 Needs no network. What was wrong with runs (unfinished, other protocols, corrupt lines, ...) is on the page and on the
 terminal; such runs are left out of averages.
@@ -14,6 +15,7 @@ import time
 from absl import app
 from absl import flags
 
+from lambda_kit.reports import archive
 from lambda_kit.reports import problems
 from lambda_kit.reports import report
 from lambda_kit.reports import runs
@@ -22,6 +24,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _RUNS = flags.DEFINE_string('runs', 'runs', 'Folder with workdirs of runs, at any depth.')
 _OUT = flags.DEFINE_string('out', 'report', 'Folder for the report.')
+_ARCHIVE = flags.DEFINE_string('archive', None, 'Folder for what is small: every seed\'s numbers, learning curves, '
+                               'configurations.')
 _WATCH = flags.DEFINE_bool('watch', False, 'Go on, and write the report again when runs have written something.')
 _INTERVAL = flags.DEFINE_integer('interval', 30, 'Seconds between two looks with --watch.', lower_bound=1)
 
@@ -42,6 +46,8 @@ def _signature(folder: pathlib.Path) -> list[tuple[str, int, int]]:
 def _write(folder: pathlib.Path, out: pathlib.Path) -> None:
   start = time.monotonic()
   collected = report.write_report(folder, out, _ROOT, refresh_seconds=_INTERVAL.value if _WATCH.value else 0)
+  if _ARCHIVE.value:
+    archive.write_archive(collected, out, pathlib.Path(_ARCHIVE.value))
   print(report.overview(collected))
   print(problems.summarize(collected.problems))
   print(f'{out / "index.html"} was written in {time.monotonic() - start:.1f} s.', flush=True)

@@ -17,6 +17,7 @@ from lambda_kit.reports import drawing
 from lambda_kit.reports import gin_text
 from lambda_kit.reports import media
 from lambda_kit.reports import reference
+from lambda_kit.reports import run_table
 from lambda_kit.reports import runs as runs_lib
 from lambda_kit.reports import score_tables
 
@@ -51,7 +52,7 @@ def render(collected: collection_lib.Collection, tables: Sequence[score_tables.T
     refresh_seconds: After which the page loads itself again; 0 for never.
     video_bytes: How much of videos to embed. The median run of each group comes first.
   """
-  runs = list(_all_runs(collected))
+  runs = list(run_table.all_runs(collected))
   content = dict(
       overview=overview,
       algorithms=[dict(name=name, color=color) for name, color in colors.items()],
@@ -86,14 +87,6 @@ def _figure(figure: Figure) -> str:
   return (f'<figure><div class="scroll"><img src="data:image/png;base64,{source}" alt="{caption}" loading="lazy"></div>'
           f'<figcaption>{caption} <a href="figures/{name}.svg">svg</a>, <a href="figures/{name}.png">png</a>'
           '</figcaption></figure>\n')
-
-
-def _all_runs(collected: collection_lib.Collection) -> Iterable[tuple[runs_lib.Run, str, bool]]:
-  """All runs with their labels, and whether they were refused."""
-  for task in collected.tasks:
-    for group in collected.of_task(task):
-      yield from ((run, group.algorithm, False) for run in group.runs)
-  yield from ((run, run.identity.algorithm, True) for run in collected.refused)
 
 
 def _task(task: str, collected: collection_lib.Collection) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from lambda_kit.reports import drawing
 from lambda_kit.reports import learner_figures
 from lambda_kit.reports import media
 from lambda_kit.reports import page
+from lambda_kit.reports import run_table
 from lambda_kit.reports import runs as runs_lib
 from lambda_kit.reports import score_tables
 from lambda_kit.reports import statistics_figures
@@ -32,7 +33,9 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
 
     out/index.html        the page
     out/scores.json       scores of single seeds; see `metrics.records` for the schema
+    out/evaluations.json  all evaluations of all runs
     out/problems.json     what was wrong with the runs
+    out/tables/runs.md    a line for each run
     out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
 
   Args:
@@ -70,6 +73,8 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
     strips.append(_copy_strip(medium, out / 'figures', name))
     written += [f'figures/{name}.png', f'figures/{name}.svg']
   write('scores.json', records.dump_scores(collected.scores()))
+  write('evaluations.json', run_table.to_json(collected))
+  write('tables/runs.md', run_table.to_markdown(collected))
   write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
   write('index.html', page.render(collected, tables, figures, strips, colors, overview(collected), gin_root,
                                   refresh_seconds))

@@ -13,6 +13,7 @@ import pytest
 
 from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.metrics import records
+from lambda_kit.reports import archive
 from lambda_kit.reports import problems as problems_lib
 from lambda_kit.reports import report
 
@@ -80,7 +81,7 @@ class TestFiles:
   def test_everything_is_there(self, written):
     out, collected = written
     names = {str(path.relative_to(out)) for path in out.rglob('*') if path.is_file()}
-    assert {'index.html', 'scores.json', 'problems.json', 'manifest.json'} <= names
+    assert {'index.html', 'scores.json', 'evaluations.json', 'problems.json', 'manifest.json', 'tables/runs.md'} <= names
     assert {f'tables/sg6_{kind}.{form}' for kind in ('normalized', 'unnormalized')
             for form in ('md', 'csv', 'tex', 'html')} <= names
     figures = ('learning_curves_1', 'sg6_trade_off', 'sg6_sample_efficiency', 'sg6_aggregates', 'sg6_profiles',
@@ -94,6 +95,51 @@ class TestFiles:
     scores = records.load_scores(written[0] / 'scores.json')
     assert [(score.algorithm, score.seed) for score in scores] == [('PPO', 0), ('PPO', 1), ('PPO', 2), ('LAMBDA', 1),
                                                                   ('LAMBDA', 2)]
+
+  def test_every_run_has_its_evaluations(self, written):
+    evaluations = json.loads((written[0] / 'evaluations.json').read_text())
+    assert [(run['algorithm'], run['seed'], run['counts']) for run in evaluations] == [
+        ('PPO', 0, True), ('PPO', 1, True), ('PPO', 2, True), ('LAMBDA', 0, False), ('LAMBDA', 1, True),
+        ('LAMBDA', 2, True)]
+    unfinished, ppo = evaluations[3], evaluations[2]
+    assert unfinished['environment_steps'] == [250_000, 500_000, 750_000]
+    assert ppo['episode_return'] == [5.5, 11.0, 16.5, 22.0] and ppo['cost_return'] == [85.0, 70.0, 55.0, 40.0]
+
+  def test_an_archive_keeps_what_is_small(self, written, tmp_path):
+    out, collected = written
+    seed_0 = collected.groups[-1].runs[0].folder
+    (seed_0 / 'prediction.png').write_bytes(b'a picture')
+    (seed_0 / 'video.mp4').write_bytes(b'a video')
+    names = archive.write_archive(collected, out, tmp_path)
+    name = {'PPO': 'pointgoal1_ppo', 'LAMBDA': 'pointgoal1_lambda'}[collected.groups[-1].algorithm]
+    for added in (seed_0 / 'prediction.png', seed_0 / 'video.mp4'):
+      added.unlink()
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*') if path.is_file()} == set(names) == {
+        'scores.json', 'evaluations.json', 'runs.md', 'learning_curves_1.png', 'config/pointgoal1_ppo.gin',
+        'config/pointgoal1_lambda.gin', f'{name}.mp4', f'{name}_prediction.png'}
+    assert (tmp_path / 'scores.json').read_bytes() == (out / 'scores.json').read_bytes()
+    assert 'Swag.decay = 0.5' in (tmp_path / 'config' / 'pointgoal1_lambda.gin').read_text()
+
+  def test_every_run_has_its_line(self, written):
+    lines = (written[0] / 'tables' / 'runs.md').read_text().splitlines()
+    assert len([line for line in lines if line.startswith('| PointGoal1 ')]) == 6 + 2
+    # The mean of 11, 16.5 and 22, and of 70, 55 and 40; (1,400 - 1,001) seconds.
+    assert lines[4] == '| PointGoal1 | PPO | 2 | 1,000,000 | 22.00 | 40.0 | 16.50 | 55.0 | 0.0300 | 7 | yes |'
+    assert lines[5] == '| PointGoal1 | LAMBDA | 0 | 750,000 | 7.50 | 35.0 | 5.00 | 50.0 | 0.0300 | — | no |'
+
+  def test_algorithms_have_their_means_beside_what_was_published(self, written):
+    lines = (written[0] / 'tables' / 'runs.md').read_text().splitlines()
+    # PPO: 15, 15.75 and 16.5, whose deviation is 0.75 sqrt(2 / 3). LAMBDA: 8.25 and 9; seed 0 doesn't count.
+    assert '| PointGoal1 | PPO | 3 | 15.75 ± 0.61 | 55.0 ± 0.0 | 0.0300 ± 0.0000 | 17.48 | 76.4 | 0.0714 |' in lines
+    assert any(line.startswith('| PointGoal1 | LAMBDA | 2 | 8.62 ± 0.38 | 35.0 ± 0.0 |') for line in lines)
+
+  def test_numbers_that_are_not_finite_are_no_numbers(self, tmp_path):
+    folder = synthetic_runs.write_run(tmp_path / 'runs' / 'a', evaluations=2)
+    path = folder / 'evaluation.jsonl'
+    path.write_text(path.read_text().replace('"episode_return": 5.0', '"episode_return": NaN'))
+    report.write_report(tmp_path / 'runs', tmp_path / 'out')
+    assert json.loads((tmp_path / 'out' / 'evaluations.json').read_text())[0]['episode_return'] == [None, 10.0]
+    assert '| 10.00 | 20.0 | — | — | 0.0300 |' in (tmp_path / 'out' / 'tables' / 'runs.md').read_text()
 
   def test_the_page_needs_nothing_else(self, written):
     out, _ = written
