@@ -34,7 +34,7 @@ SIZES = {
     'bfloat16_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/variants/bfloat16.gin'),
                              {'vector': (60,)}),
     'small': Size(
-        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
+        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow_vector.gin'), {'vector': (60,)},
         ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
          'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
 }

@@ -51,6 +51,21 @@ class Outcome:
   delivered_cost: float  # Likewise.
   evaluations: tuple[dict[str, Any], ...]  # Steps, returns and cost returns of all evaluations.
 
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+  """Variants of one experiment."""
+  experiment: str  # Name of its gin file.
+  reference: Reference
+  outcomes: Sequence[Outcome]  # By variant and seed.
+
+  @property
+  def variants(self) -> list[str]:
+    return list(dict.fromkeys(outcome.variant for outcome in self.outcomes))
+
+  def of_variant(self, variant: str) -> list[Outcome]:
+    return [outcome for outcome in self.outcomes if outcome.variant == variant]
+
   def to_json(self) -> dict[str, Any]:
     return dataclasses.asdict(self)
 
@@ -82,10 +97,10 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
   Returns:
     The outcomes, by variant and seed.
   """
+  folder.mkdir(parents=True, exist_ok=True)
 
   def run(variant: str, seed: int) -> Outcome:
     workdir = folder / f'{variant}-seed{seed}'
-    workdir.parent.mkdir(parents=True, exist_ok=True)
     layers = [gin_file, *([] if variant == BASE else [f'gin/variants/{variant}.gin'])]
     output = pathlib.Path(f'{workdir}.out')
     code = _call(launcher, output, *(f'--gin_file={layer}' for layer in layers),

@@ -59,13 +59,20 @@ def test_every_variant_runs_with_every_seed(launcher, tmp_path):
   # The best safe checkpoint where there is one, else the newest, on episodes that had no part in the choice.
   assert [outcome.delivered_step for outcome in outcomes] == [400, 300, 400, 300]
   assert (last.delivered_return, last.delivered_cost) == (8.5, 1.5)
-  assert json.loads(json.dumps(last.to_json()))['evaluations'][0]['episode_return'] == 6
-  reference = study.Reference(random_return=0.5, optimal_return=10.5, cost_limit=2.0)
-  lines = [line.split() for line in studies.study_table(outcomes, reference).splitlines()]
+  done = study.Study('x', study.Reference(random_return=0.5, optimal_return=10.5, cost_limit=2.0), outcomes)
+  assert json.loads(json.dumps(done.to_json()))['outcomes'][-1]['evaluations'][0]['episode_return'] == 6
+  lines = [line.split() for line in studies.study_table(done).splitlines()]
   assert ['unsafe', '5', '8.50', '80%', '1.5', 'ok', '300', '8.50', '3.5', '0.1000', '400', '3.0'] in lines
   assert ['lambda', '0', '8.50', '80%', '1.5', 'ok', '400', '3.50', '0.0', '0.1000', '400', '3.0'] in lines
-  studies.study_figure(outcomes, reference, tmp_path / 'study.png')
-  assert (tmp_path / 'study.png').read_bytes().startswith(b'\x89PNG')
+  # Means over the seeds 0 and 5 and their deviations; unsafe costs 3.5 with both, of 2.
+  rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in studies.summary([done]).splitlines()]
+  assert ['x', 'unsafe', '2', '6.00 ± 2.50', '3.5 ± 0.0', '0 of 2', '8.50 ± 0.00', '80%', '1.5 ± 0.0',
+          '0.1000 ± 0.0000', '3.0'] in rows
+  figure = studies.study_figure([done, done])
+  returns, costs, _ = figure.axes[:3]
+  assert [line.get_xdata().tolist() for line in returns.lines[:2]] == [[3.5, 8.5], [6.0]]  # LAMBDA's seeds, their mean.
+  assert [label.get_text() for label in returns.get_yticklabels()] == ['lambda', 'unsafe']
+  assert costs.lines[-1].get_xdata() == [2.0, 2.0] and len(figure.axes) == 6
 
 
 def test_a_run_that_fails_is_named(launcher, tmp_path):
