@@ -85,24 +85,28 @@ class BernoulliCosts:
 
   The weighted loss -(w c log p + (1 - c) log(1 - p)) has its minimum at p = w q / (w q + 1 - q), where q is the true
   probability of c = 1. Solved for q: q = p / (p + w (1 - p)), which is to subtract log w from the logits.
+
+  With `count_repeats` c is the share of the repeated simulator steps that cost something, the mean of as many events,
+  and q its expectation.
   """
   logits: types.Array  # [..., C], of p.
   unsafe_weight: float  # w.
   correct_for_weight: bool  # Whether `probability` is q rather than p.
   action_repeat: int
+  count_repeats: bool = False
 
   def log_prob(self, target: types.Array) -> types.Array:
     """Weighted, and summed over costs, [...]. `target` [..., C] is the sum over repeated simulator steps."""
-    unsafe = (target > 0).astype(jnp.float32)
-    weight = 1.0 + (self.unsafe_weight - 1.0) * unsafe
-    return (weight * distributions.bernoulli_log_prob(unsafe, self.logits)).sum(axis=-1)
+    unsafe = jnp.minimum(target / self.action_repeat, 1.0) if self.count_repeats else (target > 0).astype(jnp.float32)
+    log_prob_of = lambda event: distributions.bernoulli_log_prob(jnp.full_like(self.logits, event), self.logits)
+    return (self.unsafe_weight * unsafe * log_prob_of(1.0) + (1.0 - unsafe) * log_prob_of(0.0)).sum(axis=-1)
 
   def probability(self) -> types.Array:
     """Of an unsafe step, [..., C]."""
     return jax.nn.sigmoid(self.logits - math.log(self.unsafe_weight) if self.correct_for_weight else self.logits)
 
   def expectation(self) -> types.Array:
-    """[..., C]. Takes each of the repeated simulator steps to cost 1 if one does, as the authors' code does."""
+    """[..., C]. Without `count_repeats` each of the repeated steps costs 1 if one does, as in the authors' code."""
     return self.probability() * self.action_repeat
 
 
@@ -147,6 +151,7 @@ class BernoulliCost(hk.Module):
                activation: activations.Activation = activations.elu,
                unsafe_weight: float = 100.0,
                correct_for_weight: bool = False,
+               count_repeats: bool = False,
                name: str | None = None):
     """Makes the network.
 
@@ -158,6 +163,8 @@ class BernoulliCost(hk.Module):
       unsafe_weight: of steps with a cost, in the loss. Safe ones have 1.
       correct_for_weight: whether expected costs are corrected for what this weight does to the probability. Without
         (as in the paper's experiments) they are too large: at a weight of 100, a true probability of 0.01 reads 0.5.
+      count_repeats: whether to predict how many of the repeated simulator steps cost something. Without (as in the
+        paper's experiments) all of them are taken to if one does, which is too much where a hazard begins or ends.
       name: of the module.
     """
     super().__init__(name=name)
@@ -167,9 +174,11 @@ class BernoulliCost(hk.Module):
     self._unsafe_weight = unsafe_weight
     self._correct_for_weight = correct_for_weight
     self._action_repeat = action_repeat
+    self._count_repeats = count_repeats
 
   def __call__(self, features: types.Array) -> BernoulliCosts:
-    return BernoulliCosts(self._mlp(features), self._unsafe_weight, self._correct_for_weight, self._action_repeat)
+    return BernoulliCosts(self._mlp(features), self._unsafe_weight, self._correct_for_weight, self._action_repeat,
+                          self._count_repeats)
 
 
 @gin.register

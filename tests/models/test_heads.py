@@ -19,7 +19,8 @@ def _fit(features: np.ndarray, cost: np.ndarray, **kwargs):
   transformed = hk.without_apply_rng(
       hk.transform(lambda x: vars(heads.BernoulliCost(1, hidden_sizes=(), name='cost', **kwargs)(x))['logits']))
   predict = lambda params, x: heads.BernoulliCosts(
-      transformed.apply(params, x), kwargs['unsafe_weight'], kwargs['correct_for_weight'], kwargs['action_repeat'])
+      transformed.apply(params, x), kwargs['unsafe_weight'], kwargs['correct_for_weight'], kwargs['action_repeat'],
+      kwargs.get('count_repeats', False))
   loss = lambda params: -predict(params, features).log_prob(cost).mean()
   optimizer = optax.adam(0.1)
   params = transformed.init(jax.random.key(0), features)
@@ -68,6 +69,14 @@ class PredictionsTest(parameterized.TestCase):
     log_prob = prediction.log_prob(jnp.array([[2.0, 0.0]]))
     np.testing.assert_allclose(log_prob, [weight * np.log(0.75) + np.log(0.25)], rtol=1e-5)
 
+  def test_repeats_are_counted(self):
+    # Odds of 3 : 1. Of 4 repeated steps 1, 4 and 0 cost something; 5 is as many as 4.
+    prediction = heads.BernoulliCosts(jnp.log(jnp.full((4, 1), 3.0)), 10.0, False, action_repeat=4, count_repeats=True)
+    log_prob = prediction.log_prob(jnp.array([[1.0], [4.0], [0.0], [5.0]]))
+    yes, no = np.log(0.75), np.log(0.25)
+    np.testing.assert_allclose(log_prob, [2.5 * yes + 0.75 * no, 10.0 * yes, no, 10.0 * yes], rtol=1e-5)
+    np.testing.assert_allclose(prediction.expectation(), np.full((4, 1), 3.0), rtol=1e-6)
+
   def test_weights_are_positive(self):
     with self.assertRaisesRegex(ValueError, 'BernoulliCost.unsafe_weight'):
       jax.eval_shape(
@@ -92,6 +101,16 @@ class ImbalanceTest(absltest.TestCase):
     # Without a weight there is nothing to correct.
     plain = _fit(kind, cost, unsafe_weight=1.0, correct_for_weight=False, action_repeat=2)
     np.testing.assert_allclose(plain(kinds).expectation(), [[0.02], [0.12]], rtol=0.01)
+
+  def test_calibration_with_repeats(self):
+    # One of ten agent steps touches a hazard with 1 of its 4 simulator steps: 0.1 an agent step. By the indicator, 0.4.
+    features = np.zeros((1_000, 1), np.float32)
+    cost = (np.arange(1_000) % 10 == 0)[:, None].astype(np.float32)
+    settings = dict(unsafe_weight=10.0, correct_for_weight=True, action_repeat=4)
+    np.testing.assert_allclose(
+        _fit(features, cost, **settings)(features[:1]).expectation(), [[0.4]], rtol=0.01)
+    np.testing.assert_allclose(
+        _fit(features, cost, count_repeats=True, **settings)(features[:1]).expectation(), [[0.1]], rtol=0.01)
 
   def test_weights_raise_recall(self):
     # 1 % of steps are unsafe, with features around 2 rather than 0: where they are as likely as safe ones, at
