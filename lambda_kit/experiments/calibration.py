@@ -62,15 +62,18 @@ def compare(means: np.ndarray, bounds: np.ndarray, realised: np.ndarray) -> dict
   Returns:
     `moments`: M; `mean`, `bound` and `realised`: their means; `above`: the fraction of moments whose bound is at least
     the realised cost; `above_mean`: likewise for the mean over models; `above_where_costly`: likewise for the bound,
-    among moments that were followed by a cost, None without any; and `bins`: of moments sorted by their bound, in
-    parts of one size, mean bound and mean realised cost.
+    among moments that were followed by a cost, None without any; `explained`: the part of the variance of realised
+    costs that the mean over models explains, 1 if it is always right, 0 or less if it says no more than a constant,
+    None where costs don't vary; and `bins`: of moments sorted by their bound, in parts of one size, mean bound and
+    mean realised cost.
   """
-  costly = realised > 0
+  costly, variance = realised > 0, realised.var()
   parts = np.array_split(np.argsort(bounds, kind='stable'), min(_BINS, len(bounds)))
   return dict(
       moments=len(bounds), mean=float(means.mean()), bound=float(bounds.mean()), realised=float(realised.mean()),
       above=float(np.mean(bounds >= realised)), above_mean=float(np.mean(means >= realised)),
       above_where_costly=float(np.mean(bounds[costly] >= realised[costly])) if costly.any() else None,
+      explained=float(1.0 - np.mean((means - realised)**2) / variance) if variance > 0 else None,
       bins=[dict(bound=float(bounds[part].mean()), realised=float(realised[part].mean())) for part in parts])
 
 
@@ -80,4 +83,5 @@ def describe(result: dict[str, Any]) -> str:
       f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f}, their bound is {row["bound"]:.2f}, '
       f'and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} episodes). The bound was not '
       f'exceeded in {row["above"]:.1%} of them, the mean in {row["above_mean"]:.1%}.'
+      + ('' if row['explained'] is None else f' The mean explains {row["explained"]:.0%} of the variance.')
       for name, row in result['constraints'].items())

@@ -59,9 +59,11 @@ def test_hand_numbers():
                               realised=np.array([2.0, 4.0, 0.0, 1.0]))
   assert found == dict(moments=4, mean=1.75, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
                        above_where_costly=pytest.approx(2 / 3),
+                       explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
                        bins=[dict(bound=1.0, realised=0.0), dict(bound=2.0, realised=2.0),
                              dict(bound=3.0, realised=4.0), dict(bound=5.0, realised=1.0)])
-  assert calibration.compare(np.ones(2), np.ones(2), np.zeros(2))['above_where_costly'] is None
+  never = calibration.compare(np.ones(2), np.ones(2), np.zeros(2))
+  assert never['above_where_costly'] is None and never['explained'] is None
 
 
 def test_agents_without_models_have_nothing_to_calibrate(tmp_path):
