@@ -1,4 +1,4 @@
-"""The replay buffer: whole episodes in memory, under a ceiling, and uniform sequences from them."""
+"""The replay buffer: whole episodes in memory, under a ceiling, and random sequences from them."""
 
 import collections
 import os
@@ -26,14 +26,14 @@ class _Stored(NamedTuple):
 
 @gin.register
 class EpisodeBuffer:
-  """Stores episodes, drops the oldest ones beyond a ceiling, and samples sequences uniformly.
+  """Stores episodes, drops the oldest ones beyond a ceiling, and samples sequences, uniformly by default.
 
   Episodes get increasing numbers. A buffer that is rebuilt from the same numbered episodes, and given the same state of
   its random numbers, samples the same batches. Not for use by several threads at once.
   """
 
   def __init__(self, header: episodes_lib.Header, seed: int, sequence_length: int = 50, max_bytes: int = 16 * 2**30,
-               max_episodes: int | None = None):
+               max_episodes: int | None = None, recent_share: float = 0.0, recent_episodes: int = 20):
     """Makes an empty buffer, which takes no memory yet.
 
     Args:
@@ -43,13 +43,20 @@ class EpisodeBuffer:
       max_bytes: Ceiling of the memory that stored arrays take. It holds at all times; an unfinished episode in an
         adder and batches come on top. The default keeps all images of the paper's longest runs.
       max_episodes: Episodes that are kept, for agents that are to learn from what they do now; None for no such limit.
+      recent_share: Share of a batch that is drawn from the last episodes only, the rest from all of them: so agents
+        learn from what they do now, and forget nothing.
+      recent_episodes: How many the last episodes are.
     """
     if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
       raise ValueError(f'EpisodeBuffer: sequence_length = {sequence_length}, max_bytes = {max_bytes} and max_episodes = '
                        f'{max_episodes} must be at least 1.')
+    if not 0.0 <= recent_share <= 1.0 or recent_episodes < 1:
+      raise ValueError(f'EpisodeBuffer: recent_share = {recent_share} must be in [0, 1], and recent_episodes = '
+                       f'{recent_episodes} at least 1.')
     self._header = header
     self._length = sequence_length
     self._max_bytes, self._max_episodes = max_bytes, max_episodes
+    self._recent_share, self._recent_episodes = recent_share, recent_episodes
     self._rng = np.random.Generator(np.random.PCG64(seed))
     self._warned = set()
     self._clear()
@@ -105,9 +112,9 @@ class EpisodeBuffer:
     self._num_steps -= oldest.episode.num_steps
 
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
-    """Chooses the sequences of n batches, uniformly and with replacement, among all within one stored episode.
+    """Chooses the sequences of n batches, with replacement, among all within one stored episode.
 
-    One call for n batches and n calls for one draw the same sequences.
+    The first `recent_share` of each batch is of the last episodes. One call for n batches and n calls for one draw the same sequences.
     """
     if self._index is None:
       self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
@@ -117,7 +124,10 @@ class EpisodeBuffer:
           f'{self.num_steps} agent steps in all, and EpisodeBuffer.sequence_length = {self._length} needs one episode '
           f'of at least {self._length - 1}. Lower sequence_length, gather more random steps before the first update '
           '(PeriodicUpdates.first), or give an offline dataset.')
-    return sequences.Draws(self._index, self._rng.integers(self._index.total, size=(num_batches, batch_size)))
+    # The oldest sequence that each row of a batch may be.
+    is_recent = np.arange(batch_size) < round(self._recent_share * batch_size)
+    first = np.where(is_recent, self._index.first_of_last(self._recent_episodes), 0)
+    return sequences.Draws(self._index, self._rng.integers(first, self._index.total, size=(num_batches, batch_size)))
 
   def sample(self, batch_size: int) -> types.Trajectory:
     """A batch of sequences in new NumPy arrays [B, L, ...]: algorithm 2, line 4."""

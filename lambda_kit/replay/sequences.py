@@ -29,6 +29,11 @@ class SequenceIndex(NamedTuple):
   def total(self) -> int:
     return int(self.ends[-1]) if len(self.ends) else 0
 
+  def first_of_last(self, num_episodes: int) -> int:
+    """The number of the first sequence of the last episodes; 0 where these have none."""
+    first = int(self.begins[-min(num_episodes, len(self.begins))])
+    return first if first < self.total else 0
+
   def gather(self, numbers: np.ndarray) -> types.Trajectory:
     """The sequences of the given numbers [B], copied into new arrays [B, L, ...]."""
     # Episodes without sequences end where their predecessors do, and are passed over.

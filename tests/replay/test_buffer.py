@@ -87,8 +87,24 @@ class TestSampling:
     buffer.set_rng_state(state)
     np.testing.assert_array_equal(buffer.sample(4).reward, expected)
 
-  def test_one_draw_of_many_batches_is_many_draws_of_one(self):
-    many, one = _make([5, 9]), _make([5, 9])
+  def test_a_share_of_each_batch_is_recent(self):
+    # Of 8 sequences 2 are of the last two episodes, the others of all five: each of these is as likely as any other.
+    buffer = _make([5] * 5, recent_share=0.25, recent_episodes=2)
+    numbers = np.stack([buffer.sample(8).observation['vector'][:, 0, 0] for _ in range(500)])  # [500, 8]
+    assert set(numbers[:, :2].flat) == {3.0, 4.0} and set(numbers[:, 2:].flat) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    for part in (numbers[:, :2], numbers[:, 2:]):
+      assert stats.chisquare(np.unique(part, return_counts=True)[1]).pvalue > 0.01
+    # Two episodes are all there are; and the last ones are too short to have any.
+    assert set(_make([5, 5], recent_share=1.0, recent_episodes=3).sample(50).observation['vector'][:, 0, 0]) == {0.0, 1.0}
+    assert set(_make([5, 5, 1], recent_share=1.0, recent_episodes=1).sample(50).observation['vector'][:, 0, 0]) == {
+        0.0, 1.0}
+    for wrong in (dict(recent_share=1.5), dict(recent_episodes=0)):
+      with pytest.raises(ValueError, match='recent_share = .*recent_episodes = '):
+        _make([5], **wrong)
+
+  @pytest.mark.parametrize('options', [{}, dict(recent_share=0.5, recent_episodes=1)])
+  def test_one_draw_of_many_batches_is_many_draws_of_one(self, options):
+    many, one = _make([5, 9], **options), _make([5, 9], **options)
     draws = many.draw(7, batch_size=3)
     assert draws.num_batches == 7
     for i in range(7):
