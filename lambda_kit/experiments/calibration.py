@@ -2,11 +2,12 @@
 
 import json
 import pathlib
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import types
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import run
 from lambda_kit.reports import calibration_figures
@@ -19,41 +20,56 @@ class NothingToCalibrateError(ValueError):
   """The agent bounds no costs."""
 
 
-def write_calibration(experiment: run.Experiment, num_episodes: int, folder: pathlib.Path, name: str) -> dict[str, Any]:
+def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained: int, folder: pathlib.Path,
+                      name: str) -> dict[str, Any]:
   """Plays episodes as in training, with the policy's noise, and compares each H steps of them with their forecasts.
+
+  Once in new episodes, and once more in episodes that the agent has learned from, from their first moments on: models
+  that are right about these and wrong about those have seen too few.
 
   Args:
     experiment: Whose agent has learned.
-    num_episodes: How many to play.
+    num_episodes: How many to play, of each kind.
+    num_trained: How many episodes the agent has learned from.
     folder: Where to write `name`.json, which is what is returned, and `name`.png and .svg.
     name: Of the files.
 
   Returns:
-    `horizon`, `episodes`, and for each constraint what `compare` finds.
+    `horizon`, `episodes`, and for each constraint what `compare` finds: `constraints` for new episodes, and `trained`
+    for as many of training, or all of these if there are fewer.
   """
-  agent, environment, learner = experiment.agent, experiment.evaluation_environment, experiment.learner
+  agent, learner = experiment.agent, experiment.learner
   if not isinstance(agent, core.ForecasterBuilder):
     raise NothingToCalibrateError(f'The agent {type(agent).__name__} has no models to bound costs with.')
   seed = experiment.seeds.evaluation_actor
-  forecaster, horizon = agent.make_cost_forecaster(environment, learner, seed)
-  player = evaluation.Evaluator(environment, agent.make_actor(environment, learner, None, seed, evaluation=False), 1)
-  means, bounds, realised = [], [], []
-  for number in range(num_episodes):
-    observation, action, cost = player.watch(number)
-    if len(action) < horizon:
-      raise NothingToCalibrateError(f'An episode of {len(action)} agent steps is shorter than the horizon, {horizon}.')
-    forecast = forecaster(observation, action)
-    windows = np.lib.stride_tricks.sliding_window_view(cost, horizon, axis=0).sum(axis=-1)  # [T - H + 1, C]
-    realised.append(windows)
-    means.append(forecast.mean[:len(windows)])
-    bounds.append(forecast.bound[:len(windows)])
-  means, bounds, realised = (np.concatenate(values) for values in (means, bounds, realised))
-  result = dict(horizon=horizon, episodes=num_episodes, constraints={
-      constraint: compare(means[:, i], bounds[:, i], realised[:, i])
-      for i, constraint in enumerate(environment.constraint_names)})
+  forecaster, horizon = agent.make_cost_forecaster(experiment.evaluation_environment, learner, seed)
+
+  def compare_episodes(environment: core.Environment, numbers: Sequence[int]) -> dict[str, Any]:
+    actor = agent.make_actor(environment, learner, None, seed, evaluation=False)
+    player = evaluation.Evaluator(environment, actor, 1)
+    windows = [_windows(*player.watch(number), forecaster, horizon) for number in numbers]
+    means, bounds, realised = (np.concatenate(values) for values in zip(*windows))
+    return {constraint: compare(means[:, i], bounds[:, i], realised[:, i])
+            for i, constraint in enumerate(environment.constraint_names)}
+
+  trained = np.unique(np.linspace(0, num_trained - 1, num_episodes).astype(int)).tolist() if num_trained else []
+  result = dict(
+      horizon=horizon, episodes=num_episodes,
+      constraints=compare_episodes(experiment.evaluation_environment, range(num_episodes)),
+      trained=compare_episodes(experiment.environment, trained) if trained else {})
   drawing.save(calibration_figures.reliability(result, experiment.settings.title), folder, name)
   drawing.write_bytes(folder / f'{name}.json', (json.dumps(result, indent=2) + '\n').encode())
   return result
+
+
+def _windows(observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: core.CostForecaster,
+             horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Expected, bounded and realised costs [T - H + 1, C] of each H steps of an episode."""
+  if len(action) < horizon:
+    raise NothingToCalibrateError(f'An episode of {len(action)} agent steps is shorter than the horizon, {horizon}.')
+  forecast = forecaster(observation, action)
+  realised = np.lib.stride_tricks.sliding_window_view(cost, horizon, axis=0).sum(axis=-1)
+  return forecast.mean[:len(realised)], forecast.bound[:len(realised)], realised
 
 
 def compare(means: np.ndarray, bounds: np.ndarray, realised: np.ndarray) -> dict[str, Any]:
@@ -78,10 +94,18 @@ def compare(means: np.ndarray, bounds: np.ndarray, realised: np.ndarray) -> dict
 
 
 def describe(result: dict[str, Any]) -> str:
-  """A sentence for each constraint."""
+  """A sentence or two for each constraint."""
   return '\n'.join(
       f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f}, their bound is {row["bound"]:.2f}, '
-      f'and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} episodes). The bound was not '
-      f'exceeded in {row["above"]:.1%} of them, the mean in {row["above_mean"]:.1%}.'
+      f'and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} new episodes). The bound was '
+      f'not exceeded in {row["above"]:.1%} of them, the mean in {row["above_mean"]:.1%}.'
       + ('' if row['explained'] is None else f' The mean explains {row["explained"]:.0%} of the variance.')
+      + _describe_trained(result['trained'].get(name))
       for name, row in result['constraints'].items())
+
+
+def _describe_trained(row: dict[str, Any] | None) -> str:
+  if row is None:
+    return ''
+  return (f' In episodes of training, played again: {row["mean"]:.2f} expected, {row["bound"]:.2f} as a bound, '
+          f'{row["realised"]:.2f} came.')

@@ -86,7 +86,8 @@ class Evaluation:
     print('\n' + tables.evaluation_table([row], settings.cost_limit, experiment.environment.constraint_names))
     if self._num_calibrations:
       name = f'{checkpoint.path.name}-calibration'
-      print(calibration.describe(calibration.write_calibration(experiment, self._num_calibrations, results, name)))
+      print(calibration.describe(calibration.write_calibration(
+          experiment, self._num_calibrations, loop.episodes, results, name)))
       print(f'More about it is in {results / name}.json and .png')
     if self._num_videos:
       path = prediction.write_prediction(experiment, number, checkpoint.step, results,

@@ -24,22 +24,17 @@ class _Forecaster(random_agent.RandomAgent):
 
 
 def _experiment(agent, **options):
-  return types.SimpleNamespace(agent=agent, evaluation_environment=tiny.make_environment(**options), learner=None,
+  return types.SimpleNamespace(agent=agent, environment=tiny.make_environment(seed=1, **options),
+                               evaluation_environment=tiny.make_environment(**options), learner=None,
                                seeds=run.Seeds.derive(0), settings=types.SimpleNamespace(title='Tiny'))
 
 
-def test_each_horizon_of_each_episode_is_compared(tmp_path):
-  agent = _Forecaster()
-  result = calibration.write_calibration(_experiment(agent, episode_length=200), 2, tmp_path, 'calibration')
-  assert json.loads((tmp_path / 'calibration.json').read_text()) == result
-  assert all((tmp_path / f'calibration.{suffix}').stat().st_size > 1000 for suffix in ('png', 'svg'))
-  row, = result['constraints'].values()
-  assert row['moments'] == 2 * (200 - _HORIZON + 1)
-  # The same episodes, step by step.
-  environment = tiny.make_environment(episode_length=200)
+def _play(agent, numbers, **options):
+  """Costs of each H steps of these episodes, played step by step."""
+  environment = tiny.make_environment(episode_length=200, **options)
   actor = agent.make_actor(environment, None, None, run.Seeds.derive(0).evaluation_actor, evaluation=False)
   windows = []
-  for number in range(2):
+  for number in numbers:
     environment.next_episode = number
     actor.reseed(number)
     timestep, costs = environment.reset(), []
@@ -47,11 +42,32 @@ def test_each_horizon_of_each_episode_is_compared(tmp_path):
       timestep = environment.step(actor.select_action(timestep.observation))
       costs.append(timestep.reward.cost[0])
     windows += [sum(costs[t:t + _HORIZON]) for t in range(len(costs) - _HORIZON + 1)]
-  windows = np.array(windows)
+  return np.array(windows)
+
+
+def test_each_horizon_of_each_episode_is_compared(tmp_path):
+  agent = _Forecaster()
+  result = calibration.write_calibration(_experiment(agent, episode_length=200), 2, 7, tmp_path, 'calibration')
+  assert json.loads((tmp_path / 'calibration.json').read_text()) == result
+  assert all((tmp_path / f'calibration.{suffix}').stat().st_size > 1000 for suffix in ('png', 'svg'))
+  (row,), (trained,) = result['constraints'].values(), result['trained'].values()
+  assert row['moments'] == 2 * (200 - _HORIZON + 1)
+  windows = _play(agent, range(2))
   assert windows.max() > 1 and windows.min() == 0
   assert row['realised'] == pytest.approx(windows.mean()) and row['above'] == pytest.approx(np.mean(windows <= 1))
   assert row['above_mean'] == pytest.approx(np.mean(windows == 0))
   assert '1.00' in calibration.describe(result)
+  # Of seven episodes of training the first and the last, in their own environment.
+  assert trained['realised'] == pytest.approx(_play(agent, (0, 6), seed=1).mean()) != row['realised']
+  assert 'In episodes of training, played again: 0.00 expected' in calibration.describe(result)
+
+
+def test_agents_without_experience_have_no_episodes_to_play_again(tmp_path):
+  result = calibration.write_calibration(_experiment(_Forecaster(), episode_length=200), 1, 0, tmp_path, 'calibration')
+  assert not result['trained'] and 'training' not in calibration.describe(result)
+  few = calibration.write_calibration(_experiment(_Forecaster(), episode_length=200), 3, 1, tmp_path, 'calibration')
+  (row,), (trained,) = few['constraints'].values(), few['trained'].values()
+  assert row['moments'] == 3 * trained['moments']
 
 
 def test_hand_numbers():
@@ -68,7 +84,7 @@ def test_hand_numbers():
 
 def test_agents_without_models_have_nothing_to_calibrate(tmp_path):
   with pytest.raises(calibration.NothingToCalibrateError, match='RandomAgent has no models'):
-    calibration.write_calibration(_experiment(random_agent.RandomAgent()), 1, tmp_path, 'calibration')
+    calibration.write_calibration(_experiment(random_agent.RandomAgent()), 1, 1, tmp_path, 'calibration')
   with pytest.raises(calibration.NothingToCalibrateError, match='3 agent steps is shorter than the horizon, 4'):
-    calibration.write_calibration(_experiment(_Forecaster(), episode_length=3), 1, tmp_path, 'calibration')
+    calibration.write_calibration(_experiment(_Forecaster(), episode_length=3), 1, 1, tmp_path, 'calibration')
   assert not list(tmp_path.iterdir())
