@@ -43,16 +43,20 @@ class EpisodicBudget:
 
   Args:
     episode_length: Simulator steps of an episode.
+    share: Of the limit that is to be spent. Imagination begins where the agent has been: in surroundings that it has
+      not seen yet, a policy costs more than that, the more the fewer it has seen.
   """
 
-  def __init__(self, episode_length: int = 1000):
-    if episode_length < 1:
-      raise ValueError(f'EpisodicBudget: episode_length={episode_length} must be at least 1.')
+  def __init__(self, episode_length: int = 1000, share: float = 1.0):
+    if episode_length < 1 or not 0.0 <= share <= 1.0:
+      raise ValueError(f'EpisodicBudget: episode_length={episode_length} must be at least 1, and share={share} between '
+                       '0 and 1.')
     self._episode_length = episode_length
+    self._share = share
 
   def __call__(self, limits: Sequence[float], discount: float, action_repeat: int) -> np.ndarray:
     """Converts `limits` [C] into budgets [C]."""
-    limits = _check(limits, discount, action_repeat)
+    limits = self._share * _check(limits, discount, action_repeat)
     starts = np.arange(0, self._episode_length, action_repeat)  # Of agent steps, in simulator steps.
     durations = np.minimum(action_repeat, self._episode_length - starts)
     # The geometric sum term by term: exact for a discount of 1, too.

@@ -45,6 +45,14 @@ def test_episodic_budget_by_hand():
   assert budgets.EpisodicBudget(episode_length=4)([4.0], 0.0, 2).tolist() == [2]
 
 
+def test_a_share_of_the_limit():
+  # Half of the limit, to the bit: 25 / 2 is exact.
+  half = budgets.EpisodicBudget(share=0.5)([25.0, 5.0], 0.98, 4)
+  assert half.tolist() == budgets.EpisodicBudget()([12.5, 2.5], 0.98, 4).tolist()
+  with pytest.raises(ValueError, match='share=1.5 between 0 and 1'):
+    budgets.EpisodicBudget(share=1.5)
+
+
 def test_episodic_budget_tends_to_the_limit_as_the_discount_tends_to_one():
   gaps = [25 - float(budgets.EpisodicBudget()([25.0], 1 - gap, 2)[0]) for gap in (1e-3, 1e-6, 1e-9, 0.0)]
   assert gaps == sorted(gaps, reverse=True)
