@@ -107,13 +107,12 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
                  *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}')
     if code != 0:
       raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {output}:\n{_tail(output)}')
-    evaluate = launcher.with_name('evaluate.py')
-    for which in ('best', 'newest'):  # There may be no safe one.
-      code = _call(evaluate, output, f'--workdir={workdir}', f'--which={which}', f'--episodes={fresh_episodes}')
-      if code == 0:
-        break
-    else:
-      raise StudyError(f'{variant} with seed {seed} could not be evaluated. The end of {output}:\n{_tail(output)}')
+    if not _is_measured(workdir, fresh_episodes):
+      evaluate = launcher.with_name('evaluate.py')
+      # There may be no safe one.
+      if not any(_call(evaluate, output, f'--workdir={workdir}', f'--which={which}', f'--episodes={fresh_episodes}') == 0
+                 for which in ('best', 'newest')):
+        raise StudyError(f'{variant} with seed {seed} could not be evaluated. The end of {output}:\n{_tail(output)}')
     outcome = read_outcome(workdir, variant, seed, last_evaluations, fresh_episodes)
     on_outcome(outcome)
     return outcome
@@ -145,6 +144,15 @@ def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluation
       delivered_return=float(np.mean(delivered['episode_returns'][-fresh_episodes:])),
       delivered_cost=float(np.mean(np.sum(delivered['cost_returns'][-fresh_episodes:], axis=-1))),
       evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations))
+
+
+def _is_measured(workdir: pathlib.Path, fresh_episodes: int) -> bool:
+  """Whether what a finished run delivers was measured on as many episodes, by a study that was stopped later."""
+  measured = workdir / 'evaluation' / 'evaluation.jsonl'
+  if not measured.exists() or measured.stat().st_mtime < (workdir / 'evaluation.jsonl').stat().st_mtime:
+    return False
+  rows = loggers.read_jsonl(measured)
+  return bool(rows) and len(rows[-1]['episode_returns']) >= fresh_episodes
 
 
 def _call(launcher: pathlib.Path, output: pathlib.Path, *arguments: str) -> int:

@@ -16,6 +16,8 @@ workdir, seed = pathlib.Path(arguments['workdir']), int(arguments['seed'])
 variants = [argument for argument in sys.argv if 'variants' in argument]
 if seed == 13:
   sys.exit('no luck')
+if workdir.exists():
+  sys.exit(0)
 workdir.mkdir()
 rows = [dict(environment_steps=100 * k, episode_return=seed + k, cost_return=[float(len(variants)) * k],
              cost_regret=[0.1], time=60.0 * k) for k in range(1, 5)]
@@ -30,7 +32,7 @@ arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:])
 workdir, fresh = pathlib.Path(arguments['workdir']), int(arguments['episodes'])
 if arguments['which'] == 'best' and 'seed5' not in workdir.name:
   sys.exit('none is safe')
-(workdir / 'evaluation').mkdir()
+(workdir / 'evaluation').mkdir(exist_ok=True)
 row = dict(environment_steps=300 if arguments['which'] == 'best' else 400, episode_returns=[99.0] + [8.5] * fresh,
            cost_returns=[[99.0]] + [[1.5]] * fresh)
 (workdir / 'evaluation' / 'evaluation.jsonl').write_text(json.dumps(row) + chr(10))
@@ -73,6 +75,15 @@ def test_every_variant_runs_with_every_seed(launcher, tmp_path):
   assert [line.get_xdata().tolist() for line in returns.lines[:2]] == [[3.5, 8.5], [6.0]]  # LAMBDA's seeds, their mean.
   assert [label.get_text() for label in returns.get_yticklabels()] == ['lambda', 'unsafe']
   assert costs.lines[-1].get_xdata() == [2.0, 2.0] and len(figure.axes) == 6
+
+
+def test_what_was_measured_is_not_measured_again(launcher, tmp_path):
+  go = lambda fresh: study.run_study(launcher, 'gin/x.gin', ['lambda'], [5], tmp_path / 'study', fresh_episodes=fresh)
+  first = go(3)
+  launcher.with_name('evaluate.py').write_text("import sys; sys.exit('called again')")
+  assert go(3) == first
+  with pytest.raises(study.StudyError, match='(?s)lambda with seed 5 could not be evaluated.*called again'):
+    go(10)  # More episodes than were measured.
 
 
 def test_a_run_that_fails_is_named(launcher, tmp_path):
