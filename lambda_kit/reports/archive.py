@@ -17,6 +17,7 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     out/learning_curves_1.png, ...
     out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
     out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, where the agent has a model
+    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed whose bounds on costs were compared with costs
 
   Args:
     collected: What the report is about.
@@ -38,6 +39,10 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
       files[f'{name}_prediction.png'] = prediction
       if video.exists() and video.stat().st_size < _MAX_VIDEO_BYTES:
         files[f'{name}.mp4'] = video
+    for run in group.runs:
+      calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # By steps.
+      if calibrations:
+        files[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
   for name, source in files.items():
     drawing.write_bytes(out / name, source.read_bytes())
   return list(files)
