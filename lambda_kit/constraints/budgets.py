@@ -43,8 +43,8 @@ class EpisodicBudget:
 
   Args:
     episode_length: Simulator steps of an episode.
-    share: Of the limit that is to be spent. Imagination begins where the agent has been: in surroundings that it has
-      not seen yet, a policy costs more than that, the more the fewer it has seen.
+    share: Of the limit that imagined costs may reach. Less than 1 leaves room for models that expect less of the policy
+      that was trained on them than comes (`launchers/evaluate.py --calibrate` tells).
   """
 
   def __init__(self, episode_length: int = 1000, share: float = 1.0):
