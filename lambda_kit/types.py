@@ -68,8 +68,8 @@ class ModelOutput(NamedTuple):
 
 class CostForecast(NamedTuple):
   """Costs that are expected of the H agent steps after each moment of an episode, undiscounted."""
-  mean: Array  # [T + 1, C], over posterior samples.
-  bound: Array  # [T + 1, C], on what each of them expects.
+  steps: Array  # [T + 1, H, C], of each of these steps, the mean over posterior samples.
+  bound: Array  # [T + 1, C], on what each of them expects of all steps.
 
 
 class Predictions(NamedTuple):

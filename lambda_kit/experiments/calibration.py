@@ -48,8 +48,8 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained
     actor = agent.make_actor(environment, learner, None, seed, evaluation=False)
     player = evaluation.Evaluator(environment, actor, 1)
     windows = [_windows(*player.watch(number), forecaster, horizon) for number in numbers]
-    means, bounds, realised = (np.concatenate(values) for values in zip(*windows))
-    return {constraint: compare(means[:, i], bounds[:, i], realised[:, i])
+    steps, bounds, realised = (np.concatenate(values) for values in zip(*windows))
+    return {constraint: compare(steps[..., i], bounds[:, i], realised[..., i])
             for i, constraint in enumerate(environment.constraint_names)}
 
   trained = np.unique(np.linspace(0, num_trained - 1, num_episodes).astype(int)).tolist() if num_trained else []
@@ -64,25 +64,26 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained
 
 def _windows(observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: core.CostForecaster,
              horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Expected, bounded and realised costs [T - H + 1, C] of each H steps of an episode."""
+  """Of each H steps of an episode, expected costs [T - H + 1, H, C], their bound [T - H + 1, C], and realised costs."""
   if len(action) < horizon:
     raise NothingToCalibrateError(f'An episode of {len(action)} agent steps is shorter than the horizon, {horizon}.')
   forecast = forecaster(observation, action)
-  realised = np.lib.stride_tricks.sliding_window_view(cost, horizon, axis=0).sum(axis=-1)
-  return forecast.mean[:len(realised)], forecast.bound[:len(realised)], realised
+  realised = np.lib.stride_tricks.sliding_window_view(cost, horizon, axis=0).swapaxes(1, 2)  # [T - H + 1, H, C]
+  return forecast.steps[:len(realised)], forecast.bound[:len(realised)], realised
 
 
-def compare(means: np.ndarray, bounds: np.ndarray, realised: np.ndarray) -> dict[str, Any]:
-  """Compares forecasts [M] of as many moments with what followed.
+def compare(expected_steps: np.ndarray, bounds: np.ndarray, realised_steps: np.ndarray) -> dict[str, Any]:
+  """Compares forecasts of M moments, [M, H] step by step and bounds [M] on their sums, with what followed, [M, H].
 
   Returns:
     `moments`: M; `mean`, `bound` and `realised`: their means; `above`: the fraction of moments whose bound is at least
     the realised cost; `above_mean`: likewise for the mean over models; `above_where_costly`: likewise for the bound,
     among moments that were followed by a cost, None without any; `explained`: the part of the variance of realised
     costs that the mean over models explains, 1 if it is always right, 0 or less if it says no more than a constant,
-    None where costs don't vary; and `bins`: of moments sorted by their bound, in parts of one size, mean bound and
-    mean realised cost.
+    None where costs don't vary; `steps`: how much was expected of the 1st, 2nd, ... step ahead, and came; and `bins`:
+    of moments sorted by their bound, in parts of one size, mean bound and mean realised cost.
   """
+  means, realised = expected_steps.sum(axis=1), realised_steps.sum(axis=1)
   costly, variance = realised > 0, realised.var()
   parts = np.array_split(np.argsort(bounds, kind='stable'), min(_BINS, len(bounds)))
   return dict(
@@ -90,6 +91,8 @@ def compare(means: np.ndarray, bounds: np.ndarray, realised: np.ndarray) -> dict
       above=float(np.mean(bounds >= realised)), above_mean=float(np.mean(means >= realised)),
       above_where_costly=float(np.mean(bounds[costly] >= realised[costly])) if costly.any() else None,
       explained=float(1.0 - np.mean((means - realised)**2) / variance) if variance > 0 else None,
+      steps=[dict(expected=float(expected), realised=float(came))
+             for expected, came in zip(expected_steps.mean(axis=0), realised_steps.mean(axis=0))],
       bins=[dict(bound=float(bounds[part].mean()), realised=float(realised[part].mean())) for part in parts])
 
 

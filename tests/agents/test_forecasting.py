@@ -23,7 +23,7 @@ def test_each_sample_expects_what_its_model_says():
   result = forecasting.forecast(networks, bounds.UpperBound(), 2, filtering, {'k': 1.0},
                                 {'theta': jnp.array([1.0, 2.0])}, jax.random.PRNGKey(0), observation, action)
   # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
-  np.testing.assert_allclose(result.mean, [[54.0], [-18.0]])
+  np.testing.assert_allclose(result.steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
   np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])
 
 
@@ -34,8 +34,9 @@ def test_lambda_forecasts_with_its_own_samples():
   forecaster, horizon = parts.agent.make_cost_forecaster(parts.environment, parts.learner, seed=3)
   observation = {'vector': np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)}
   result = forecaster(observation, np.zeros((4, 2), np.float32))
-  assert horizon == 3 and result.mean.shape == result.bound.shape == (5, 1)
-  assert np.all((result.bound > result.mean) & (result.mean > 0) & (result.bound < 3))  # Each step costs 1 at most.
+  assert horizon == 3 and result.steps.shape == (5, 3, 1) and result.bound.shape == (5, 1)
+  assert np.all((result.steps > 0) & (result.steps < 1))  # Each step costs 1 at most.
+  assert np.all((result.bound > result.steps.sum(axis=1)) & (result.bound < 3))
   again, _ = parts.agent.make_cost_forecaster(parts.environment, parts.learner, seed=3)
   np.testing.assert_array_equal(again(observation, np.zeros((4, 2), np.float32)).bound, result.bound)
 

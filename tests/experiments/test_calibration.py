@@ -20,7 +20,8 @@ class _Forecaster(random_agent.RandomAgent):
 
   def make_cost_forecaster(self, environment, variable_source, seed):
     ones = lambda action: np.ones((len(action) + 1, 1))
-    return (lambda observation, action: lambda_types.CostForecast(0 * ones(action), ones(action))), _HORIZON
+    steps = lambda action: np.zeros((len(action) + 1, _HORIZON, 1))
+    return (lambda observation, action: lambda_types.CostForecast(steps(action), ones(action))), _HORIZON
 
 
 def _experiment(agent, **options):
@@ -71,14 +72,16 @@ def test_agents_without_experience_have_no_episodes_to_play_again(tmp_path):
 
 
 def test_hand_numbers():
-  found = calibration.compare(means=np.array([1.0, 2.0, 0.0, 4.0]), bounds=np.array([2.0, 3.0, 1.0, 5.0]),
-                              realised=np.array([2.0, 4.0, 0.0, 1.0]))
+  found = calibration.compare(np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),
+                              bounds=np.array([2.0, 3.0, 1.0, 5.0]),
+                              realised_steps=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0], [0.0, 1.0]]))
   assert found == dict(moments=4, mean=1.75, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
                        above_where_costly=pytest.approx(2 / 3),
                        explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
+                       steps=[dict(expected=1.0, realised=0.75), dict(expected=0.75, realised=1.0)],
                        bins=[dict(bound=1.0, realised=0.0), dict(bound=2.0, realised=2.0),
                              dict(bound=3.0, realised=4.0), dict(bound=5.0, realised=1.0)])
-  never = calibration.compare(np.ones(2), np.ones(2), np.zeros(2))
+  never = calibration.compare(np.ones((2, 1)), np.ones(2), np.zeros((2, 1)))
   assert never['above_where_costly'] is None and never['explained'] is None
 
 

@@ -71,7 +71,7 @@ def test_bounds_on_costs_are_compared_with_costs(evaluated):
   path, = (workdir / 'evaluation').glob('*-calibration.json')
   row, = json.loads(path.read_text())['constraints'].values()
   assert row['moments'] > 0 and 0 <= row['above_mean'] <= row['above'] <= 1
-  assert f'{row["moments"]:,} moments of 1 episodes' in done.stdout
+  assert f'{row["moments"]:,} moments of 1 new episodes' in done.stdout
 
 
 def test_videos_and_a_prediction_are_written(evaluated):
