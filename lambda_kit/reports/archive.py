@@ -17,7 +17,8 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     out/learning_curves_1.png, ...
     out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
     out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, where the agent has a model
-    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed whose bounds on costs were compared with costs
+    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed whose bounds on costs were compared with costs,
+    out/<task>_<algorithm>_calibration.png                and a figure of the first
 
   Args:
     collected: What the report is about.
@@ -43,6 +44,8 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
       calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # By steps.
       if calibrations:
         files[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
+        if run is group.runs[0]:
+          files[f'{name}_calibration.png'] = calibrations[-1].with_suffix('.png')
   for name, source in files.items():
     drawing.write_bytes(out / name, source.read_bytes())
   return list(files)

@@ -112,7 +112,8 @@ class TestFiles:
     (seed_0 / 'video.mp4').write_bytes(b'a video')
     (seed_0 / 'evaluation').mkdir()
     for step in ('000', '100'):
-      (seed_0 / 'evaluation' / f'step_{step}-calibration.json').write_text(step)
+      for suffix in ('json', 'png'):
+        (seed_0 / 'evaluation' / f'step_{step}-calibration.{suffix}').write_text(step)
     names = archive.write_archive(collected, out, tmp_path)
     name = {'PPO': 'pointgoal1_ppo', 'LAMBDA': 'pointgoal1_lambda'}[collected.groups[-1].algorithm]
     for added in (seed_0 / 'prediction.png', seed_0 / 'video.mp4'):
@@ -121,7 +122,7 @@ class TestFiles:
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*') if path.is_file()} == set(names) == {
         'scores.json', 'evaluations.json', 'runs.md', 'learning_curves_1.png', 'config/pointgoal1_ppo.gin',
         'config/pointgoal1_lambda.gin', f'{name}.mp4', f'{name}_prediction.png',
-        f'calibration/{name}_seed0.json'}
+        f'calibration/{name}_seed0.json', f'{name}_calibration.png'}
     assert (tmp_path / 'calibration' / f'{name}_seed0.json').read_text() == '100'  # The newest.
     assert (tmp_path / 'scores.json').read_bytes() == (out / 'scores.json').read_bytes()
     assert 'Swag.decay = 0.5' in (tmp_path / 'config' / 'pointgoal1_lambda.gin').read_text()
