@@ -17,6 +17,7 @@ from lambda_kit import core
 # Modules of the world model that each step of imagination, and each imagined state, needs.
 _DYNAMICS = ('dynamics',)
 _HEADS = ('reward', 'cost', 'terminal')
+_DECODER = ('decoder',)
 
 
 def dense(rows: int, weights: tuple[int, ...]) -> int:
@@ -78,7 +79,8 @@ def training(params: core.Params, rows: int, image_size: int = 0) -> int:
 
 
 def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_critics: core.Params, image_size: int,
-            num_states: int, num_starts: int, num_samples: int, horizon: int, num_columns: int) -> dict[str, int]:
+            num_states: int, num_decoded: int, num_starts: int, num_samples: int, horizon: int, num_columns: int
+            ) -> dict[str, int]:
   """One update of LAMBDA with the recurrent world model, by its pieces.
 
   The gradient of the policy flows through all N imagined trajectories, as `WholeGradient` has it. `SelectedGradient`
@@ -88,6 +90,7 @@ def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_c
     model, policy, critic, cost_critics: Parameters or their shapes.
     image_size: Height and width of images, 0 without.
     num_states: B L.
+    num_decoded: States whose observations are decoded, B L or fewer.
     num_starts: Start states of imagination.
     num_samples: N.
     horizon: H.
@@ -98,11 +101,12 @@ def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_c
     backward; `critics`: update; and `update`, all of it.
   """
   imagined = num_samples * horizon * num_starts
-  selected = _modules(model, _DYNAMICS + _HEADS)
+  selected, decoder = _modules(model, _DYNAMICS + _HEADS), _modules(model, _DECODER)
+  others = {name: module for name, module in model.items() if name not in decoder}
   forward = lambda params: sum(layers(params, imagined).values())
   fixed = forward(selected) + forward(critic) + forward(cost_critics)
   pieces = dict(
-      model=training(model, num_states, image_size),
+      model=training(others, num_states, image_size) + training(decoder, num_decoded, image_size),
       sampling=2 * num_samples * num_columns * sum(
           int(np.prod(array.shape)) for module in selected.values() for array in module.values()),
       imagination=fixed + forward(policy),

@@ -56,10 +56,13 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   update = learner._update  # pylint: disable=protected-access
   parts = inspect.getclosurevars(update.__wrapped__).nonlocals  # What the learner was made of, by name.
   num_starts = parts['num_start_states'] or batch.reward.size
+  batch_size, length = batch.reward.shape
+  num_decoded = batch_size * min(parts['networks'].world_model.decoded_steps or length, length)
   counts = flops.learner(
       jax.eval_shape(parts['posterior'].mean, state.posterior), state.policy.params, state.critic.params,
-      state.cost_critics.params, image_size=size.observations.get('image', (0,))[0], num_states=batch.reward.size,
-      num_starts=num_starts, num_samples=parts['num_samples'], horizon=parts['objective'].horizon,
+      state.cost_critics.params, image_size=size.observations.get('image', (0,))[0], num_states=batch_size * length,
+      num_decoded=num_decoded, num_starts=num_starts, num_samples=parts['num_samples'],
+      horizon=parts['objective'].horizon,
       num_columns=len(state.posterior.moments.columns) if isinstance(state.posterior, swag.SwagState) else 0)
   return Subject(update, state, batch, counts['update'],
                  lambda state: _pieces(parts, jax.tree.map(jnp.copy, state), batch, num_starts, counts))

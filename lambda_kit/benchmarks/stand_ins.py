@@ -37,6 +37,10 @@ SIZES = {
         ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow_vector.gin'), {'vector': (60,)},
         ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
          'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
+    # That of results from images on two cores; and the same with all observations decoded.
+    'small_images': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/image_small.gin'), {'image': (64, 64, 3)}),
+    'decoded_images': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/image_small.gin'), {'image': (64, 64, 3)},
+                           ('RecurrentWorldModel.decoded_steps = None',)),
 }
 
 

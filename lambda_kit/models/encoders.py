@@ -39,7 +39,8 @@ class ImageEncoder(hk.Module):
 
     Args:
       depth: channels of the first layer; layer i has 2^i times as many.
-      kernels: height and width of each layer's kernel. Four layers of 4 suit 64x64 pixels, two of 4 suit 16x16.
+      kernels: height and width of each layer's kernel. Four layers of 4 suit 64x64 pixels, two of 4 and 3
+        16x16. What is left over at the right and lower edge is not seen: of 16x16 with two of 4, two rows and columns.
       stride: of all layers.
       activation: after each layer.
       name: of the module.

@@ -24,8 +24,9 @@ IMAGINATION_MODULES = ('dynamics',) + heads_lib.Heads.NAMES
 class Observed(NamedTuple):
   """What the model makes of a batch."""
   inferred: rssm.Inferred  # [B, L, ...]
-  log_probs: dict[str, types.Array]  # By what is predicted, [B, L].
-  reconstruction: dict[str, types.Array]  # Means of observations, [B, L, ...].
+  log_probs: dict[str, types.Array]  # By what is predicted, [B, L]; of observations [B, K].
+  decoded: dict[str, types.Array]  # Observations of K steps, [B, K, ...].
+  reconstruction: dict[str, types.Array]  # Their means, [B, K, ...].
   predictions: types.Predictions  # [B, L, ...]
 
 
@@ -63,7 +64,8 @@ class RecurrentWorldModel(core.WorldModel):
                free_nats: float = 3.0,
                kl_scale: float = 1.0,
                reward_scale: float = 1.0,
-               observation_scale: float = 1.0):
+               observation_scale: float = 1.0,
+               decoded_steps: int | None = None):
     """Makes the functions of the model.
 
     Args:
@@ -86,9 +88,14 @@ class RecurrentWorldModel(core.WorldModel):
       reward_scale: weight of the rewards' log likelihood.
       observation_scale: weight of the observations' log likelihood. A few numbers need more than a picture's thousands
         of pixels, or the KL keeps the state from telling close ones apart.
+      decoded_steps: K, how many observations of each sequence are decoded, drawn at random in each update; None, or
+        more than a sequence has, for all. An unbiased estimate of the ELBO for less: the decoder of images is half of
+        what an update of small networks costs.
     """
     if not 0.0 <= kl_balance <= 1.0:
       raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
+    if decoded_steps is not None and decoded_steps < 1:
+      raise ValueError(f'RecurrentWorldModel.decoded_steps must be at least 1, or None for all, got {decoded_steps}.')
     encoders.check_names(observation_spec)
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
@@ -99,6 +106,7 @@ class RecurrentWorldModel(core.WorldModel):
     self._kl_scale = kl_scale
     self._reward_scale = reward_scale
     self._observation_scale = observation_scale
+    self.decoded_steps = decoded_steps
 
     def functions():
       encoder = encoder_factory(name='encoder')
@@ -107,15 +115,17 @@ class RecurrentWorldModel(core.WorldModel):
       decoder = decoder_factory(spec=observation_spec, name='decoder')
       heads = heads_lib.Heads(num_constraints, action_repeat, reward_factory, cost_factory, terminal_factory)
 
-      def observe(batch, noise):
+      def observe(batch, noise, steps):
         initial = rssm.initial_state(batch.action.shape[0], stochastic_size, deterministic_size)
         inferred = rssm.infer_sequences(
             dynamics, inference, initial, batch.action, encoder(batch.observation), noise)
         features = rssm.features(inferred.states)
-        reconstruction = decoder(features)
         log_probs, predictions = heads.evaluate(features, batch)
-        log_probs |= decoders.log_probs(reconstruction, batch.observation)
-        return Observed(inferred, log_probs, reconstruction, predictions)
+        decoded, features = (batch.observation, features) if steps is None else jax.tree.map(
+            lambda x: jax.vmap(lambda sequence, chosen: sequence[chosen])(x, steps), (batch.observation, features))
+        reconstruction = decoder(features)
+        log_probs |= decoders.log_probs(reconstruction, decoded)
+        return Observed(inferred, log_probs, dict(decoded), reconstruction, predictions)
 
       def filter_(state, action, observation, noise):
         projected_embedding = inference.project_embedding(encoder(observation))
@@ -130,7 +140,7 @@ class RecurrentWorldModel(core.WorldModel):
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
     one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
-    return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)))
+    return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)), None)
 
   def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
            over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
@@ -138,8 +148,12 @@ class RecurrentWorldModel(core.WorldModel):
     batch_size, length = batch.reward.shape
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
+    steps = None
+    if self.decoded_steps is not None:
+      key, steps_key = jax.random.split(key)
+      steps = random_steps(steps_key, batch_size, length, min(self.decoded_steps, length))
     noise = sequence_noise(key, batch_size, length, self._stochastic_size)
-    observed = over_batch(self._functions.observe)(params, batch, noise)
+    observed = over_batch(self._functions.observe)(params, batch, noise, steps)
     loss, metrics = negative_elbo(
         observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale)
     return loss, types.ModelOutput(observed.inferred.states, metrics)
@@ -193,7 +207,7 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
   log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
   weights = {'reward': reward_scale, **{name: observation_scale for name in batch.observation}}
   loss = kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
-  errors = decoders.mean_squared_errors(observed.reconstruction, batch.observation)
+  errors = decoders.mean_squared_errors(observed.reconstruction, observed.decoded)
   metrics = {
       'loss': loss,
       'kl': kl,
@@ -234,3 +248,9 @@ def sequence_noise(key: core.Key, batch_size: int, length: int, size: int) -> ty
   """Standard normal noise [B, L, S]. Step t has that of `filter` with key t of `jax.random.split(key, L)`."""
   draw = lambda step_key: jax.random.normal(step_key, (batch_size, size))
   return jax.vmap(draw, out_axes=1)(jax.random.split(key, length))
+
+
+def random_steps(key: core.Key, batch_size: int, length: int, count: int) -> types.Array:
+  """Indices [B, count] of steps of sequences of L steps: for each sequence others, none of them twice."""
+  draw = lambda key: jax.random.choice(key, length, (count,), replace=False)
+  return jax.vmap(draw)(jax.random.split(key, batch_size))

@@ -25,10 +25,10 @@ def make_environment(num_constraints=1, seed=0, episode_length=12):
   return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
 
 
-def make_agent(**options):
+def make_agent(decoded_steps=None, **options):
   """LAMBDA with the smallest networks; `options` are arguments of `LambdaAgent`."""
   model = functools.partial(
-      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
+      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8, decoded_steps=decoded_steps,
       encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
           encoders.VectorEncoder, hidden_sizes=_SIZES)),
       decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(

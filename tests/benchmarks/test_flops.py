@@ -61,6 +61,16 @@ def test_networks(make, shapes, expected):
   assert expected < _xla_flops(network.apply, params, *inputs) < 1.05 * expected
 
 
+def test_fewer_decoded_states_take_less_of_the_decoder_alone():
+  weights = lambda *shape: {'w': jax.ShapeDtypeStruct(shape, jnp.float32)}
+  model = {'encoder/linear_0': weights(4, 8), 'dynamics/prior': weights(8, 8), 'decoder/linear': weights(8, 4)}
+  count = lambda num_decoded: flops.learner(
+      model, {}, {}, {}, image_size=0, num_states=10, num_decoded=num_decoded, num_starts=1, num_samples=1, horizon=1,
+      num_columns=0)['model']
+  # 2 x 10 x (2 x 32 + 3 x 64) and 2 x 3 x 32 for each decoded state.
+  assert [count(10), count(3)] == [5_120 + 1_920, 5_120 + 576]
+
+
 def test_training_is_three_times_the_forward_pass_less_the_gradients_of_data():
   network = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP((32, 64), with_bias=False, activation=abs)(x)))
   inputs, = _arrays((128, 16))

@@ -98,6 +98,41 @@ class BalancedKlTest(parameterized.TestCase):
     np.testing.assert_array_equal(gradients.mean, np.zeros((2, 1)))
 
 
+class DecodedStepsTest(absltest.TestCase):
+  """Observations of some steps of each sequence stand for all."""
+
+  def test_the_likelihood_is_that_of_the_drawn_steps(self):
+    model = make_model(SPECS['image'], decoded_steps=2)
+    batch = data.random_batch(SPECS['image'], B, L, C)
+    params, key = _make_params(model, batch), jax.random.key(1)
+    output = jax.jit(model.loss)(params, batch, key)[1]
+    errors = batch.observation['image'] / 255.0 - 0.5 - model.decode(params, model.features(output.states))['image']
+    steps = world_model.random_steps(jax.random.split(key)[1], B, L, 2)
+    chosen = np.stack([errors[i, steps[i]] for i in range(B)])
+    log_prob = (-0.5 * chosen**2 - 0.5 * np.log(2.0 * np.pi)).sum((2, 3, 4)).mean()
+    np.testing.assert_allclose(output.metrics['image_log_prob'], log_prob, rtol=1e-5)
+    np.testing.assert_allclose(output.metrics['image_mse'], (chosen**2).mean(), rtol=1e-5)
+
+  def test_all_steps_are_the_elbo(self):
+    batch = data.random_batch(SPECS['both'], B, L, C)
+    whole = make_model(SPECS['both'])
+    params, key = _make_params(whole, batch), jax.random.key(1)
+    expected = whole.loss(params, batch, jax.random.split(key)[0])[0]
+    for count in (L, L + 1):
+      some = make_model(SPECS['both'], decoded_steps=count)
+      np.testing.assert_allclose(some.loss(params, batch, key)[0], expected, rtol=1e-5)
+
+  def test_each_step_is_as_likely_as_any_other(self):
+    steps = np.asarray(world_model.random_steps(jax.random.key(0), 3_000, 5, 2))
+    self.assertTrue(np.all(steps[:, 0] != steps[:, 1]))
+    # 1,200 of 3,000 sequences, with a standard deviation of sqrt(3,000 0.4 0.6) = 27.
+    np.testing.assert_allclose(np.bincount(steps.ravel(), minlength=5), 1_200, atol=4 * 27)
+
+  def test_refuses_none(self):
+    with self.assertRaisesRegex(ValueError, 'decoded_steps must be at least 1'):
+      make_model(SPECS['image'], decoded_steps=0)
+
+
 class LossTest(absltest.TestCase):
   """The loss of one batch, and all that came out with it."""
 
