@@ -1,19 +1,24 @@
 """Encoders and decoders."""
 
 import functools
+import pathlib
 
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
+import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.experiments import configuration
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from tests.models import data
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SMALL_IMAGE_ENCODER = functools.partial(encoders.ImageEncoder, depth=4, kernels=(4, 4))
 _SMALL_IMAGE_DECODER = functools.partial(decoders.ImageDecoder, depth=4, dense_size=16, kernels=(6, 6))
 
@@ -31,6 +36,18 @@ def _shapes(function, *inputs):
 
 
 class EncodersTest(parameterized.TestCase):
+
+  def test_images_of_the_built_in_cmdp_are_seen_to_their_edge(self):
+    configuration.parse(['gin/tiny_grid_images.gin'], [], search_paths=[str(_ROOT)])
+    self.addCleanup(gin.clear_config)
+    settings = {name: gin.query_parameter(f'ImageEncoder.{name}') for name in ('depth', 'kernels')}
+    encoder = hk.without_apply_rng(hk.transform(lambda image: encoders.ImageEncoder(**settings)(image)))
+    image = np.zeros((16, 16, 3), np.uint8)
+    params = encoder.init(jax.random.key(0), image)
+    for row, column in ((0, 0), (0, 15), (15, 0), (15, 15)):
+      other = image.copy()
+      other[row, column] = 255
+      self.assertTrue(np.any(encoder.apply(params, other) != encoder.apply(params, image)), (row, column))
 
   def test_the_paper_s_convolutions(self):
     params, embedding = _shapes(lambda x: encoders.ImageEncoder()(x), jnp.zeros((2, 3, 64, 64, 3), jnp.uint8))
