@@ -81,7 +81,7 @@ class PlanEstimates(NamedTuple):
 
 
 def imagine_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
-                  key: core.Key) -> types.Predictions:
+                  key: core.Key, noise_scale: float = 1.0) -> types.Predictions:
   """Follows plans from one start state under one set of parameters.
 
   Args:
@@ -90,6 +90,7 @@ def imagine_plans(world_model: core.WorldModel, params: core.Params, state: type
     state: The start state, [...] without a batch axis.
     plans: Action sequences, [P, H, A].
     key: For the noise of the transitions. Each plan has its own.
+    noise_scale: What that noise is multiplied with.
 
   Returns:
     Predictions for s_1, ..., s_H: rewards and continuations [H, P], costs [H, P, C].
@@ -97,7 +98,7 @@ def imagine_plans(world_model: core.WorldModel, params: core.Params, state: type
   chex.assert_rank(plans, 3)
   num_plans, horizon, _ = plans.shape
   states = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (num_plans, *x.shape)), state)
-  noise = jax.random.normal(key, (horizon, num_plans, world_model.noise_size))
+  noise = noise_scale * jax.random.normal(key, (horizon, num_plans, world_model.noise_size))
 
   def step(states, inputs):
     states = world_model.imagine_step(params, states, *inputs)
@@ -108,7 +109,7 @@ def imagine_plans(world_model: core.WorldModel, params: core.Params, state: type
 
 
 def evaluate_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
-                   key: core.Key, discount: float, cost_discount: float) -> PlanEstimates:
+                   key: core.Key, discount: float, cost_discount: float, noise_scale: float = 1.0) -> PlanEstimates:
   """Estimates the return and the costs of plans under each posterior sample; see the head of this file.
 
   Args:
@@ -119,6 +120,7 @@ def evaluate_plans(world_model: core.WorldModel, params: core.Params, state: typ
     key: For the noise of the transitions.
     discount: The discount of rewards.
     cost_discount: The discount of costs.
+    noise_scale: What the noise is multiplied with.
 
   Returns:
     Estimates for N samples and P plans.
@@ -128,7 +130,7 @@ def evaluate_plans(world_model: core.WorldModel, params: core.Params, state: typ
   horizon = plans.shape[1]
 
   def evaluate_sample(params: core.Params, key: core.Key) -> PlanEstimates:
-    predictions = imagine_plans(world_model, params, state, plans, key)
+    predictions = imagine_plans(world_model, params, state, plans, key, noise_scale)
     chex.assert_rank([predictions.reward, predictions.cost, predictions.continuation], [2, 3, 2])
     alive = jnp.cumprod(predictions.continuation[:-1], axis=0)  # [H - 1, P]: w_2, ..., w_H; w_1 is 1.
     alive = jnp.concatenate([jnp.ones_like(predictions.continuation[:1]), alive])
@@ -174,6 +176,8 @@ class CemPlanner(core.Planner):
     reward_bound: Weighs the N estimates of a plan's return.
     cost_bound: Weighs the N estimates of each of a plan's costs.
     step_budget: `@raw_step_budget` or `@episodic_step_budget`.
+    noise_scale: What the noise of imagined transitions is multiplied with. A plan is judged by one draw of each model:
+      of many plans the luckiest wins, in tasks that are random themselves. At 0 plans are judged without luck.
   """
 
   def __init__(
@@ -193,11 +197,13 @@ class CemPlanner(core.Planner):
       reward_bound: core.Bound = bounds.MeanBound(),
       cost_bound: core.Bound = bounds.UpperBound(),
       step_budget: StepBudget = raw_step_budget,
+      noise_scale: float = 1.0,
   ):
     self.horizon = horizon
     self.budgets = step_budget(limits, cost_discount, horizon, action_repeat)  # [C]
     self._discount, self._cost_discount = discount, cost_discount
     self._reward_bound, self._cost_bound = reward_bound, cost_bound
+    self._noise_scale = noise_scale
     self._search = dict(iterations=iterations, population=population, elites=elites, minimum_elites=minimum_elites,
                         initial_std=initial_std, min_std=min_std, smoothing=smoothing)
 
@@ -222,7 +228,8 @@ class CemPlanner(core.Planner):
     chex.assert_shape(previous_plan, (self.horizon, None))
 
     def evaluate(plans: types.Array, key: core.Key) -> tuple[types.Array, types.Array]:
-      estimates = evaluate_plans(world_model, params, state, plans, key, self._discount, self._cost_discount)
+      estimates = evaluate_plans(world_model, params, state, plans, key, self._discount, self._cost_discount,
+                                 self._noise_scale)
       return (bound_estimates(estimates.returns, self._reward_bound),
               bound_estimates(estimates.costs, self._cost_bound))
 

@@ -72,6 +72,15 @@ def test_finds_the_best_open_loop_plan():
     np.testing.assert_allclose(result.value, value, atol=tolerance)
 
 
+def test_plans_can_be_judged_without_luck():
+  # One step to the goal 0.5. With noise of deviation 1, the luckiest of a thousand plans is hardly ever the best one.
+  params = fakes.stack_params(1, gain=1.0, goal=0.5, noise=1.0)
+  by_luck, without = (_plan(mpc.CemPlanner(limits=_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL)
+                      for scale in (1.0, 0.0))
+  np.testing.assert_allclose(without.actions, [[0.5]], atol=0.01)
+  assert abs(by_luck.actions[0, 0] - 0.5) > 0.1
+
+
 def test_the_mean_return_and_the_costliest_sample_count():
   # Return v sum(a) for values 0, 1, 2; cost p sum(a) / 2 for prices 1, 2, 6; undiscounted. With a limit of 600 in 1,000
   # steps: 6 sum(a) / 2 <= 0.6, so that sum(a) <= 0.2, with a return of 1 * 0.2.
