@@ -127,8 +127,8 @@ class Evaluation:
     changes = configuration.differing_lines((self._folder / 'config.gin').read_text('utf-8'),
                                             configuration.resolved_config())
     print('\n'.join(['  The configuration differs from that of the run:', *(f'    {line}' for line in changes)])
-          if changes else '  The configuration is that of the run: another machine, or other versions of packages, '
-          'round differently.')
+          if changes else '  The configuration is that of the run: another machine, another number of cores '
+          '(taskset), or other versions of packages round differently.')
     return False
 
 

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import gin
+import numpy as np
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
@@ -82,6 +83,14 @@ def test_a_changed_configuration_is_named_where_the_score_differs(workdir, capsy
   assert row['reproduced'] is False
   output = capsys.readouterr().out
   assert 'NOT reproduced' in output and '+ GridCmdp.slip = 0.9' in output
+
+
+def test_the_number_of_cores_is_named_where_only_rounding_differs(workdir, capsys, monkeypatch):
+  row_of = checkpoint_evaluation.evaluation.evaluation_row
+  rounded = lambda *args: (row := row_of(*args)) | {'episode_return': np.nextafter(row['episode_return'], np.inf)}
+  monkeypatch.setattr(checkpoint_evaluation.evaluation, 'evaluation_row', rounded)
+  assert _evaluate(workdir)['reproduced'] is False
+  assert 'NOT reproduced' in (output := capsys.readouterr().out) and 'another number of cores' in output
 
 
 def test_another_task_is_refused(workdir):
