@@ -7,6 +7,7 @@ a run delivers is its best safe checkpoint, which `launchers/evaluate.py` measur
 import concurrent.futures
 import dataclasses
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any, Callable, Sequence
@@ -74,6 +75,17 @@ def grid_reference(environment: grid_cmdp.GridCmdp, cost_limit: float) -> Refere
   """Exact values of the built-in CMDP."""
   return Reference(grid_cmdp.random_value(environment).value,
                    grid_cmdp.constrained_optimum(environment, [cost_limit]).value, cost_limit)
+
+
+def is_proof(outcome: Outcome, reference: Reference, share: float = 0.85) -> bool:
+  """Whether a run shows what the learning proof says of its variant; of others than LAMBDA and unsafe it says nothing.
+
+  What LAMBDA delivers went `share` of the way to the optimum, within the limit. The last evaluations of unsafe exceed
+  the limit; what it delivers may be a checkpoint that was safe because it had learned nothing yet.
+  """
+  if outcome.variant == BASE:
+    return reference.share(outcome.delivered_return) >= share and outcome.delivered_cost <= reference.cost_limit
+  return outcome.variant != 'unsafe' or outcome.cost_return > reference.cost_limit
 
 
 def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int],
@@ -144,6 +156,14 @@ def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluation
       delivered_return=float(np.mean(delivered['episode_returns'][-fresh_episodes:])),
       delivered_cost=float(np.mean(np.sum(delivered['cost_returns'][-fresh_episodes:], axis=-1))),
       evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations))
+
+
+def copy_configs(done: Study, folder: pathlib.Path, out: pathlib.Path) -> None:
+  """Copies what configured each variant's first seed, in workdirs of `folder`, to out/<experiment>-<variant>.gin."""
+  out.mkdir(parents=True, exist_ok=True)
+  for variant in done.variants:
+    seed = done.of_variant(variant)[0].seed
+    shutil.copyfile(folder / f'{variant}-seed{seed}' / 'config.gin', out / f'{done.experiment}-{variant}.gin')
 
 
 def _is_measured(workdir: pathlib.Path, fresh_episodes: int) -> bool:

@@ -60,13 +60,13 @@ def summary(studies: Sequence[study.Study]) -> str:
 
 
 def study_figure(studies: Sequence[study.Study]) -> mpl_figure.Figure:
-  """A row of panels for each experiment: returns, costs and cost regret by variant, a dot for each seed."""
+  """A row of panels for each experiment: last evaluations and cost regret by variant, a dot for each seed."""
   num_lines = max(len(one.variants) for one in studies)
   figure = drawing.new_figure(10.0, len(studies) * (1.2 + 0.28 * num_lines))
   grid = figure.subplots(len(studies), 3, squeeze=False, sharex='col')
   for one, row in zip(studies, grid):
-    panels = (('episode_return', 'return, last evaluations', one.reference.optimal_return, 'optimum within the limit'),
-              ('cost_return', 'cost return, last evaluations', one.reference.cost_limit, 'limit'),
+    panels = (('episode_return', f'{one.experiment}: return', one.reference.optimal_return, 'optimum within the limit'),
+              ('cost_return', 'cost return', one.reference.cost_limit, 'limit'),
               ('cost_regret', 'cost regret of training', None, None))
     for axes, (name, title, mark, label) in zip(row, panels):
       for line, variant in enumerate(one.variants):
@@ -77,7 +77,7 @@ def study_figure(studies: Sequence[study.Study]) -> mpl_figure.Figure:
         color = drawing.LIMIT_COLOR if name == 'cost_return' else drawing.TEXT_COLOR
         axes.axvline(mark, color=color, linestyle=':' if name == 'episode_return' else '-', linewidth=1.2)
         axes.text(mark, -0.75, label, color=color, fontsize=7, ha='right' if name == 'episode_return' else 'left')
-      drawing.style(axes, title=f'{one.experiment}: {title}')
+      drawing.style(axes, title=title)
       axes.set_ylim(len(one.variants) - 0.4, -1.1)
       axes.set_yticks(range(len(one.variants)), one.variants if axes is row[0] else [''] * len(one.variants))
   return figure

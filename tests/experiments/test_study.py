@@ -21,6 +21,7 @@ if workdir.exists():
 workdir.mkdir()
 rows = [dict(environment_steps=100 * k, episode_return=seed + k, cost_return=[float(len(variants)) * k],
              cost_regret=[0.1], time=60.0 * k) for k in range(1, 5)]
+(workdir / 'config.gin').write_text(f'# {workdir.name}')
 for kind in ('episode', 'evaluation'):
   (workdir / f'{kind}.jsonl').write_text(''.join(json.dumps(row) + chr(10) for row in rows))
 '''
@@ -75,6 +76,23 @@ def test_every_variant_runs_with_every_seed(launcher, tmp_path):
   assert [line.get_xdata().tolist() for line in returns.lines[:2]] == [[3.5, 8.5], [6.0]]  # LAMBDA's seeds, their mean.
   assert [label.get_text() for label in returns.get_yticklabels()] == ['lambda', 'unsafe']
   assert costs.lines[-1].get_xdata() == [2.0, 2.0] and len(figure.axes) == 6
+
+
+def test_the_learning_proof(launcher, tmp_path):
+  lambda_, unsafe = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [5], tmp_path / 'study')
+  # Both deliver a return of 8.5 at a cost of 1.5; the last evaluations of unsafe cost 3.
+  reference = lambda optimum, limit: study.Reference(random_return=0.0, optimal_return=optimum, cost_limit=limit)
+  assert study.is_proof(lambda_, reference(10.0, 2.0))
+  assert not study.is_proof(lambda_, reference(10.1, 2.0)) and not study.is_proof(lambda_, reference(10.0, 1.0))
+  assert study.is_proof(unsafe, reference(10.0, 2.0)) and not study.is_proof(unsafe, reference(10.0, 3.0))
+
+
+def test_configurations_of_first_seeds_are_kept(launcher, tmp_path):
+  folder, out = tmp_path / 'x', tmp_path / 'config'
+  outcomes = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [5, 6], folder, fresh_episodes=3)
+  study.copy_configs(study.Study('x', study.Reference(0.0, 1.0, 2.0), outcomes), folder, out)
+  assert {path.name: path.read_text() for path in out.iterdir()} == {
+      'x-lambda.gin': '# lambda-seed5', 'x-unsafe.gin': '# unsafe-seed5'}
 
 
 def test_what_was_measured_is_not_measured_again(launcher, tmp_path):
