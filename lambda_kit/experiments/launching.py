@@ -5,7 +5,8 @@ import os
 import pathlib
 import signal
 import sys
-from typing import Iterator
+import threading
+from typing import Any, Iterator
 
 from absl import app
 from absl import flags
@@ -57,6 +58,7 @@ def begin(argv: list[str], root: pathlib.Path) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Gin files are given with --gin_file=...')
   signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  sys.unraisablehook = _interrupt_again
   if jax.config.jax_compilation_cache_dir is None:  # Neither a flag nor the environment says otherwise.
     jax.config.update('jax_compilation_cache_dir', str(root / '.cache' / 'jax'))
 
@@ -83,3 +85,14 @@ def explained(when_interrupted: str) -> Iterator[None]:
 def _end_like_ctrl_c(signum, frame):
   del signum, frame
   raise KeyboardInterrupt
+
+
+def _interrupt_again(unraisable: Any) -> None:
+  """Repeats an interrupt that came where Python ignores exceptions: while it collects garbage, or in `__del__`."""
+  if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+    sys.__unraisablehook__(unraisable)
+    return
+  # Not at once: this is still the place where it would be ignored.
+  again = threading.Timer(0.02, signal.pthread_kill, (threading.main_thread().ident, signal.SIGTERM))
+  again.daemon = True
+  again.start()
