@@ -79,8 +79,8 @@ def training(params: core.Params, rows: int, image_size: int = 0) -> int:
 
 
 def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_critics: core.Params, image_size: int,
-            num_states: int, num_decoded: int, num_starts: int, num_samples: int, horizon: int, num_columns: int
-            ) -> dict[str, int]:
+            num_states: int, num_decoded: int, num_overshot: int, num_starts: int, num_samples: int, horizon: int,
+            num_columns: int) -> dict[str, int]:
   """One update of LAMBDA with the recurrent world model, by its pieces.
 
   The gradient of the policy flows through all N imagined trajectories, as `WholeGradient` has it. `SelectedGradient`
@@ -91,6 +91,7 @@ def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_c
     image_size: Height and width of images, 0 without.
     num_states: B L.
     num_decoded: States whose observations are decoded, B L or fewer.
+    num_overshot: States that the model imagines in its own training, B J M.
     num_starts: Start states of imagination.
     num_samples: N.
     horizon: H.
@@ -106,7 +107,8 @@ def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_c
   forward = lambda params: sum(layers(params, imagined).values())
   fixed = forward(selected) + forward(critic) + forward(cost_critics)
   pieces = dict(
-      model=training(others, num_states, image_size) + training(decoder, num_decoded, image_size),
+      model=(training(others, num_states, image_size) + training(decoder, num_decoded, image_size)
+             + training(selected, num_overshot)),
       sampling=2 * num_samples * num_columns * sum(
           int(np.prod(array.shape)) for module in selected.values() for array in module.values()),
       imagination=fixed + forward(policy),

@@ -57,11 +57,14 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   parts = inspect.getclosurevars(update.__wrapped__).nonlocals  # What the learner was made of, by name.
   num_starts = parts['num_start_states'] or batch.reward.size
   batch_size, length = batch.reward.shape
-  num_decoded = batch_size * min(parts['networks'].world_model.decoded_steps or length, length)
+  model = parts['networks'].world_model
+  num_decoded = batch_size * min(model.decoded_steps or length, length)
+  ahead = min(model.overshooting_steps, length - 1)
+  num_overshot = batch_size * ahead * min(model.overshooting_starts, length - ahead)
   counts = flops.learner(
       jax.eval_shape(parts['posterior'].mean, state.posterior), state.policy.params, state.critic.params,
       state.cost_critics.params, image_size=size.observations.get('image', (0,))[0], num_states=batch_size * length,
-      num_decoded=num_decoded, num_starts=num_starts, num_samples=parts['num_samples'],
+      num_decoded=num_decoded, num_overshot=num_overshot, num_starts=num_starts, num_samples=parts['num_samples'],
       horizon=parts['objective'].horizon,
       num_columns=len(state.posterior.moments.columns) if isinstance(state.posterior, swag.SwagState) else 0)
   return Subject(update, state, batch, counts['update'],

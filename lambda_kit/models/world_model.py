@@ -12,8 +12,10 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import decoders
 from lambda_kit.models import distributions
+from lambda_kit.models import draws as draws_lib
 from lambda_kit.models import encoders
 from lambda_kit.models import heads as heads_lib
+from lambda_kit.models import overshooting
 from lambda_kit.models import rssm
 
 # Names of parameters begin with those of modules: 'encoder', 'inference' and 'decoder' on top of these, which are all
@@ -24,7 +26,7 @@ IMAGINATION_MODULES = ('dynamics',) + heads_lib.Heads.NAMES
 class Observed(NamedTuple):
   """What the model makes of a batch."""
   inferred: rssm.Inferred  # [B, L, ...]
-  log_probs: dict[str, types.Array]  # By what is predicted, [B, L]; of observations [B, K].
+  log_probs: dict[str, types.Array]  # By what is predicted, [B, L]; of observations [B, K], imagined [B, J, M].
   decoded: dict[str, types.Array]  # Observations of K steps, [B, K, ...].
   reconstruction: dict[str, types.Array]  # Their means, [B, K, ...].
   predictions: types.Predictions  # [B, L, ...]
@@ -65,7 +67,9 @@ class RecurrentWorldModel(core.WorldModel):
                kl_scale: float = 1.0,
                reward_scale: float = 1.0,
                observation_scale: float = 1.0,
-               decoded_steps: int | None = None):
+               decoded_steps: int | None = None,
+               overshooting_steps: int = 0,
+               overshooting_starts: int = 4):
     """Makes the functions of the model.
 
     Args:
@@ -91,11 +95,18 @@ class RecurrentWorldModel(core.WorldModel):
       decoded_steps: K, how many observations of each sequence are decoded, drawn at random in each update; None, or
         more than a sequence has, for all. An unbiased estimate of the ELBO for less: the decoder of images is half of
         what an update of small networks costs.
+      overshooting_steps: J, how many steps the model imagines in training, under recorded actions, to be told the
+        rewards, costs and terminals that came; see `overshooting`. 0 for none, as in the paper; at most L - 1 in
+        sequences of L.
+      overshooting_starts: M, from how many states of each sequence on; all of them if there are fewer.
     """
     if not 0.0 <= kl_balance <= 1.0:
       raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
     if decoded_steps is not None and decoded_steps < 1:
       raise ValueError(f'RecurrentWorldModel.decoded_steps must be at least 1, or None for all, got {decoded_steps}.')
+    if overshooting_steps < 0 or overshooting_starts < 1:
+      raise ValueError(f'RecurrentWorldModel.overshooting_steps = {overshooting_steps} must not be negative, and '
+                       f'overshooting_starts = {overshooting_starts} at least 1.')
     encoders.check_names(observation_spec)
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
@@ -107,6 +118,7 @@ class RecurrentWorldModel(core.WorldModel):
     self._reward_scale = reward_scale
     self._observation_scale = observation_scale
     self.decoded_steps = decoded_steps
+    self.overshooting_steps, self.overshooting_starts = overshooting_steps, overshooting_starts
 
     def functions():
       encoder = encoder_factory(name='encoder')
@@ -115,14 +127,17 @@ class RecurrentWorldModel(core.WorldModel):
       decoder = decoder_factory(spec=observation_spec, name='decoder')
       heads = heads_lib.Heads(num_constraints, action_repeat, reward_factory, cost_factory, terminal_factory)
 
-      def observe(batch, noise, steps):
+      def observe(batch, draws):
         initial = rssm.initial_state(batch.action.shape[0], stochastic_size, deterministic_size)
         inferred = rssm.infer_sequences(
-            dynamics, inference, initial, batch.action, encoder(batch.observation), noise)
+            dynamics, inference, initial, batch.action, encoder(batch.observation), draws.noise)
         features = rssm.features(inferred.states)
         log_probs, predictions = heads.evaluate(features, batch)
-        decoded, features = (batch.observation, features) if steps is None else jax.tree.map(
-            lambda x: jax.vmap(lambda sequence, chosen: sequence[chosen])(x, steps), (batch.observation, features))
+        if draws.overshooting is not None:
+          imagined = overshooting.overshoot(dynamics, inferred.states, batch, draws.overshooting)
+          log_probs |= {f'imagined_{name}': value for name, value in heads.evaluate(*imagined)[0].items()}
+        decoded, features = (batch.observation, features) if draws.decoded is None else draws_lib.take(
+            (batch.observation, features), draws.decoded)
         reconstruction = decoder(features)
         log_probs |= decoders.log_probs(reconstruction, decoded)
         return Observed(inferred, log_probs, dict(decoded), reconstruction, predictions)
@@ -140,7 +155,7 @@ class RecurrentWorldModel(core.WorldModel):
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
     one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
-    return self._init(key, one_step, jnp.zeros((1, 1, self._stochastic_size)), None)
+    return self._init(key, one_step, draws_lib.Draws(jnp.zeros((1, 1, self._stochastic_size))))
 
   def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
            over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
@@ -148,12 +163,9 @@ class RecurrentWorldModel(core.WorldModel):
     batch_size, length = batch.reward.shape
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
-    steps = None
-    if self.decoded_steps is not None:
-      key, steps_key = jax.random.split(key)
-      steps = random_steps(steps_key, batch_size, length, min(self.decoded_steps, length))
-    noise = sequence_noise(key, batch_size, length, self._stochastic_size)
-    observed = over_batch(self._functions.observe)(params, batch, noise, steps)
+    draws = draws_lib.draw(key, batch_size, length, self._stochastic_size, self.decoded_steps, self.overshooting_steps,
+                           self.overshooting_starts)
+    observed = over_batch(self._functions.observe)(params, batch, draws)
     loss, metrics = negative_elbo(
         observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale)
     return loss, types.ModelOutput(observed.inferred.states, metrics)
@@ -190,6 +202,8 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
     -E [observation_scale log p(o_t | s_t) + reward_scale log p(r_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t)]
       + kl_scale KL
 
+  and with overshooting the last three of these terms once more, for imagined states.
+
   Args:
     observed: what the model makes of the batch.
     batch: the batch.
@@ -205,7 +219,8 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
   inferred = observed.inferred
   kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, kl_balance, free_nats)
   log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
-  weights = {'reward': reward_scale, **{name: observation_scale for name in batch.observation}}
+  weights = {'reward': reward_scale, 'imagined_reward': reward_scale,
+             **{name: observation_scale for name in batch.observation}}
   loss = kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
   errors = decoders.mean_squared_errors(observed.reconstruction, observed.decoded)
   metrics = {
@@ -242,15 +257,3 @@ def balanced_kl(posterior: distributions.Gaussian, prior: distributions.Gaussian
   train_posterior = distributions.kl_divergence(posterior, stop(prior)).mean()
   loss = balance * jnp.maximum(train_prior, free_nats) + (1.0 - balance) * jnp.maximum(train_posterior, free_nats)
   return loss, train_prior
-
-
-def sequence_noise(key: core.Key, batch_size: int, length: int, size: int) -> types.Array:
-  """Standard normal noise [B, L, S]. Step t has that of `filter` with key t of `jax.random.split(key, L)`."""
-  draw = lambda step_key: jax.random.normal(step_key, (batch_size, size))
-  return jax.vmap(draw, out_axes=1)(jax.random.split(key, length))
-
-
-def random_steps(key: core.Key, batch_size: int, length: int, count: int) -> types.Array:
-  """Indices [B, count] of steps of sequences of L steps: for each sequence others, none of them twice."""
-  draw = lambda key: jax.random.choice(key, length, (count,), replace=False)
-  return jax.vmap(draw)(jax.random.split(key, batch_size))

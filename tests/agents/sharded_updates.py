@@ -19,7 +19,7 @@ from tests.agents import hlo
 from tests.agents import tiny
 
 _CASES = {
-    'decoded': dict(decoded_steps=2, updates_per_call=1),
+    'parts_of_sequences': dict(decoded_steps=2, overshooting_steps=2, updates_per_call=1),
     # Chunks and blocks that neither divide the 20 start states nor the parts of them.
     'selected': dict(policy_gradient=policy_gradients.SelectedGradient(chunk_size=4, block_size=2), num_constraints=2,
                      updates_per_call=1),

@@ -52,7 +52,7 @@ def _assert_same(result, expected):
 
 @pytest.mark.parametrize('case, counts', [
     ('selected', ('1', '2', '4')), ('whole', ('1', '4')), ('some_starts', ('1', '2')), ('ensemble', ('1', '2')),
-    ('variational', ('1', '2')), ('decoded', ('1', '2'))])
+    ('variational', ('1', '2')), ('parts_of_sequences', ('1', '2'))])
 def test_updates_are_those_of_one_device(results, case, counts):
   found = results(case, *counts)
   assert not found['1']['collectives']

@@ -32,6 +32,21 @@ def test_updates_change_everything_that_learns(parts):
     assert name in metrics
 
 
+def test_the_model_learns_first_and_alone():
+  parts = tiny.Parts(model_only_updates=2, updates_per_call=1)
+  copy = lambda: jax.tree.map(np.array, parts.learner.save())
+  start, changed = copy(), lambda name, one, other: any(
+      not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))))
+  imagined = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
+  parts.learner.step(2)
+  waiting = copy()
+  assert changed('posterior', start, waiting) and changed('normalizer', start, waiting) and waiting.updates == 2
+  assert not any(changed(name, start, waiting) for name in imagined)
+  parts.learner.step(1)
+  # What is left, the shadows, follows when `target_update` says so.
+  assert all(changed(name, waiting, copy()) for name in imagined if 'shadow' not in name)
+
+
 def test_two_updates_from_one_state_agree_to_the_bit(parts):
   state, generator = jax.tree.map(np.array, parts.learner.save()), parts.replay.rng_state()
   results = []
@@ -127,7 +142,8 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
 
 
 @pytest.mark.parametrize('options,message', [
-    (dict(num_samples=0), 'num_samples'), (dict(horizon=0), 'horizon'), (dict(batch_size=0), 'batch_size')])
+    (dict(num_samples=0), 'num_samples'), (dict(horizon=0), 'horizon'), (dict(batch_size=0), 'batch_size'),
+    (dict(model_only_updates=-1), 'model_only_updates')])
 def test_bad_numbers_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     tiny.make_agent(**options)

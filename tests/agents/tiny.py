@@ -25,10 +25,11 @@ def make_environment(num_constraints=1, seed=0, episode_length=12):
   return factory.make_environment(seed=seed, simulator=simulator, action_repeat=1)
 
 
-def make_agent(decoded_steps=None, **options):
+def make_agent(decoded_steps=None, overshooting_steps=0, **options):
   """LAMBDA with the smallest networks; `options` are arguments of `LambdaAgent`."""
   model = functools.partial(
-      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8, decoded_steps=decoded_steps,
+      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
+      decoded_steps=decoded_steps, overshooting_steps=overshooting_steps,
       encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
           encoders.VectorEncoder, hidden_sizes=_SIZES)),
       decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(
@@ -42,7 +43,8 @@ def make_agent(decoded_steps=None, **options):
       policy_factory=functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=_SIZES),
       critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
       cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
-      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3)
+      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3,
+      model_only_updates=0)
   return builder_lib.LambdaAgent(**{**arguments, **options})
 
 

@@ -61,14 +61,14 @@ def test_networks(make, shapes, expected):
   assert expected < _xla_flops(network.apply, params, *inputs) < 1.05 * expected
 
 
-def test_fewer_decoded_states_take_less_of_the_decoder_alone():
+def test_parts_of_sequences_take_parts_of_the_model():
   weights = lambda *shape: {'w': jax.ShapeDtypeStruct(shape, jnp.float32)}
   model = {'encoder/linear_0': weights(4, 8), 'dynamics/prior': weights(8, 8), 'decoder/linear': weights(8, 4)}
-  count = lambda num_decoded: flops.learner(
-      model, {}, {}, {}, image_size=0, num_states=10, num_decoded=num_decoded, num_starts=1, num_samples=1, horizon=1,
-      num_columns=0)['model']
-  # 2 x 10 x (2 x 32 + 3 x 64) and 2 x 3 x 32 for each decoded state.
-  assert [count(10), count(3)] == [5_120 + 1_920, 5_120 + 576]
+  count = lambda num_decoded, num_overshot: flops.learner(
+      model, {}, {}, {}, image_size=0, num_states=10, num_decoded=num_decoded, num_overshot=num_overshot, num_starts=1,
+      num_samples=1, horizon=1, num_columns=0)['model']
+  # 2 x 10 x (2 x 32 + 3 x 64), 2 x 3 x 32 for each decoded state, and 2 x 3 x 64 for each that is imagined.
+  assert [count(10, 0), count(3, 0), count(3, 5)] == [5_120 + 1_920, 5_120 + 576, 5_120 + 576 + 1_920]
 
 
 def test_training_is_three_times_the_forward_pass_less_the_gradients_of_data():

@@ -11,6 +11,7 @@ import numpy as np
 
 from lambda_kit.models import decoders
 from lambda_kit.models import distributions
+from lambda_kit.models import draws
 from lambda_kit.models import encoders
 from lambda_kit.models import heads
 from lambda_kit.models import rssm
@@ -107,7 +108,7 @@ class DecodedStepsTest(absltest.TestCase):
     params, key = _make_params(model, batch), jax.random.key(1)
     output = jax.jit(model.loss)(params, batch, key)[1]
     errors = batch.observation['image'] / 255.0 - 0.5 - model.decode(params, model.features(output.states))['image']
-    steps = world_model.random_steps(jax.random.split(key)[1], B, L, 2)
+    steps = draws.random_steps(jax.random.split(key)[1], B, L, 2)
     chosen = np.stack([errors[i, steps[i]] for i in range(B)])
     log_prob = (-0.5 * chosen**2 - 0.5 * np.log(2.0 * np.pi)).sum((2, 3, 4)).mean()
     np.testing.assert_allclose(output.metrics['image_log_prob'], log_prob, rtol=1e-5)
@@ -123,7 +124,7 @@ class DecodedStepsTest(absltest.TestCase):
       np.testing.assert_allclose(some.loss(params, batch, key)[0], expected, rtol=1e-5)
 
   def test_each_step_is_as_likely_as_any_other(self):
-    steps = np.asarray(world_model.random_steps(jax.random.key(0), 3_000, 5, 2))
+    steps = np.asarray(draws.random_steps(jax.random.key(0), 3_000, 5, 2))
     self.assertTrue(np.all(steps[:, 0] != steps[:, 1]))
     # 1,200 of 3,000 sequences, with a standard deviation of sqrt(3,000 0.4 0.6) = 27.
     np.testing.assert_allclose(np.bincount(steps.ravel(), minlength=5), 1_200, atol=4 * 27)
@@ -131,6 +132,77 @@ class DecodedStepsTest(absltest.TestCase):
   def test_refuses_none(self):
     with self.assertRaisesRegex(ValueError, 'decoded_steps must be at least 1'):
       make_model(SPECS['image'], decoded_steps=0)
+
+
+class OvershootingTest(absltest.TestCase):
+  """Recorded actions are followed from inferred states on, and what came is what is to be expected."""
+
+  def setUp(self):
+    super().setUp()
+    self._length, self._steps, self._starts = 6, 3, 2
+    self._spec = SPECS['vector']
+    self._batch = data.random_batch(self._spec, B, self._length, C)
+    self._plain = make_model(self._spec)
+    self._model = make_model(
+        self._spec, overshooting_steps=self._steps, overshooting_starts=self._starts, reward_scale=7.0)
+    self._params = _make_params(self._plain, self._batch)
+
+  def _draws(self, key):
+    return draws.draw(key, B, self._length, S, None, self._steps, self._starts)
+
+  def test_likelihoods_are_those_of_imagined_steps_one_by_one(self):
+    key = jax.random.key(1)
+    output = jax.jit(self._model.loss)(self._params, self._batch, key)[1]
+    starts, noise = self._draws(key).overshooting
+    errors = []
+    for row in range(B):
+      for i, start in enumerate(np.asarray(starts[row])):
+        state = jax.tree.map(lambda x: x[row, start], output.states)
+        for step in range(self._steps):
+          moment = start + 1 + step  # Its action led to it, and its reward came with it.
+          state = self._plain.imagine_step(
+              self._params, state, self._batch.action[row, moment], noise[row, step, i])
+          predictions = self._plain.predict(self._params, self._plain.features(state))
+          errors.append(float(predictions.reward - self._batch.reward[row, moment]))
+    expected = np.mean(-0.5 * np.square(errors) - 0.5 * np.log(2.0 * np.pi))
+    np.testing.assert_allclose(output.metrics['imagined_reward_log_prob'], expected, rtol=1e-5)
+
+  def test_adds_to_the_elbo_with_the_weights_of_its_own_terms(self):
+    key = jax.random.key(1)
+    loss, output = self._model.loss(self._params, self._batch, key)
+    # Overshooting splits the key in three, of which the first one is for inference.
+    elbo = make_model(self._spec, reward_scale=7.0).loss(self._params, self._batch, jax.random.split(key, 3)[0])[0]
+    imagined = {name: output.metrics[f'imagined_{name}_log_prob'] for name in ('reward', 'cost', 'terminal')}
+    np.testing.assert_allclose(loss, elbo - 7.0 * imagined['reward'] - imagined['cost'] - imagined['terminal'], rtol=1e-5)
+
+  def test_trains_dynamics_and_heads_alone(self):
+
+    def imagined(params):
+      metrics = self._model.loss(params, self._batch, jax.random.key(1))[1].metrics
+      return metrics['imagined_reward_log_prob'] + metrics['imagined_cost_log_prob']
+
+    gradients = jax.grad(imagined)(self._params)
+    trained = {module.split('/')[0] for module, arrays in gradients.items()
+               if any(np.any(np.asarray(array) != 0) for array in arrays.values())}
+    self.assertEqual(trained, {'dynamics', 'reward', 'cost'})
+
+  def test_every_step_of_every_sequence_can_be_a_start(self):
+    starts = np.concatenate([self._draws(jax.random.key(i)).overshooting.starts for i in range(30)])
+    self.assertEqual(set(starts.ravel()), {0, 1, 2})  # The last is followed by steps 3, 4 and 5.
+    self.assertTrue(np.all(starts[:, 0] != starts[:, 1]))
+    many = draws.draw(jax.random.key(0), B, self._length, S, None, self._steps, 99)
+    self.assertEqual(many.overshooting.starts.shape, (B, 3))
+
+  def test_short_sequences_have_fewer_steps(self):
+    shortened = draws.draw(jax.random.key(0), B, self._length, S, None, 99, self._starts).overshooting
+    self.assertEqual(shortened.noise.shape, (B, self._length - 1, 1, S))
+    np.testing.assert_array_equal(shortened.starts, np.zeros((B, 1)))
+    self.assertIsNone(draws.draw(jax.random.key(0), B, 1, S, None, 99, self._starts).overshooting)
+
+  def test_refuses_what_makes_no_sense(self):
+    for name, value in (('overshooting_steps', -1), ('overshooting_starts', 0)):
+      with self.assertRaisesRegex(ValueError, f'{name} = {value}'):
+        make_model(self._spec, **{name: value})
 
 
 class LossTest(absltest.TestCase):
@@ -279,7 +351,7 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     first, second = (step(params, _states(), batch.action[:, 0], _noise(seed)) for seed in (0, 1))
     np.testing.assert_array_equal(first.deterministic, second.deterministic)
     self.assertTrue(np.all(first.stochastic != second.stochastic))
-    noise = world_model.sequence_noise(jax.random.key(0), B, L, S)
+    noise = draws.sequence_noise(jax.random.key(0), B, L, S)
     self.assertLen(np.unique(noise), B * L * S)
 
   def test_expected_costs_count_repeated_steps(self):

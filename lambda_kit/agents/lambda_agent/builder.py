@@ -61,6 +61,8 @@ class LambdaAgent(core.AgentBuilder):
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
       run's workdir, or what `save_dataset` wrote.
+    model_only_updates: During the first so many updates only the model learns: a policy that is trained on models which
+      know costs, and no rewards yet, learns to stand still.
     updates_per_call: Updates between two returns to Python, where as many are due.
     max_skips: Non-finite gradients in a row before the run is stopped.
     precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or
@@ -101,6 +103,7 @@ class LambdaAgent(core.AgentBuilder):
       policy_gradient: policy_gradients.PolicyGradient | None = None,
       planner_factory: core.PlannerFactory | None = None,
       offline_data: str | None = None,
+      model_only_updates: int = 100,
       updates_per_call: int = 10,
       max_skips: int = 50,
       precision: str = 'float32',
@@ -110,6 +113,8 @@ class LambdaAgent(core.AgentBuilder):
                         ('updates_per_call', updates_per_call)):
       if value < 1:
         raise ValueError(f'LambdaAgent.{name} must be at least 1, got {value}.')
+    if model_only_updates < 0:
+      raise ValueError(f'LambdaAgent.model_only_updates must not be negative, got {model_only_updates}.')
     self._cost_limit = cost_limit
     self._action_repeat = action_repeat
     self._world_model_factory = world_model_factory
@@ -130,6 +135,7 @@ class LambdaAgent(core.AgentBuilder):
     self._policy_gradient = policy_gradient or policy_gradients.default_gradient(num_samples)
     self._planner_factory = planner_factory
     self._offline_data = offline_data
+    self._model_only_updates = model_only_updates
     self._updates_per_call = updates_per_call
     self._max_skips = max_skips
     self._precision = precision_lib.get_policy(precision)
@@ -166,8 +172,8 @@ class LambdaAgent(core.AgentBuilder):
         networks, self._posterior_factory(select=networks.world_model.imagination_params), objective,
         self._policy_gradient, dataset, networks_lib.example_batch(environment), self._policy_optimizer,
         self._critic_optimizer, self._cost_critic_optimizer, self._target_update, self._num_samples,
-        self._num_start_states, num_constraints, self._updates_per_call, jax.random.PRNGKey(seed), self._max_skips,
-        self._devices)
+        self._num_start_states, num_constraints, self._model_only_updates, self._updates_per_call,
+        jax.random.PRNGKey(seed), self._max_skips, self._devices)
 
   def make_actor(self, environment: core.Environment, variable_source: core.VariableSource,
                  adder: core.Adder | None, seed: int, evaluation: bool) -> acting.LambdaActor:

@@ -53,6 +53,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     num_samples: N.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
     num_constraints: C.
+    model_only_updates: During the first so many updates only the model learns.
     updates_per_call: Updates that one call of the compiled program takes. Small networks learn faster with more of
       them: each call costs as much as some updates.
     key: Everything random follows from it.
@@ -65,8 +66,8 @@ class LambdaLearner(core.Learner[LearnerState]):
                policy_optimizer: optax.GradientTransformation, critic_optimizer: optax.GradientTransformation,
                cost_critic_optimizer: optax.GradientTransformation,
                target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
-               num_start_states: int | None, num_constraints: int, updates_per_call: int, key: core.Key,
-               max_skips: int, devices: devices_lib.Devices):
+               num_start_states: int | None, num_constraints: int, model_only_updates: int, updates_per_call: int,
+               key: core.Key, max_skips: int, devices: devices_lib.Devices):
     self._networks = networks
     self._posterior = posterior
     self._dataset = dataset
@@ -142,7 +143,7 @@ class LambdaLearner(core.Learner[LearnerState]):
           cost_critics=cost_critics,
           cost_critics_shadow=target_update(cost_critics.params, state.cost_critics_shadow, updates),
           solver=solver, updates=updates, key=key)
-      return new_state, metrics
+      return _hold(new_state, state, state.updates < model_only_updates), metrics
 
     def update_many(state: LearnerState, batches: Sequence[types.Trajectory]
                     ) -> tuple[LearnerState, dict[str, types.Array]]:
@@ -211,6 +212,13 @@ class LambdaLearner(core.Learner[LearnerState]):
             f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(state.updates)} '
             'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
             'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.')
+
+
+def _hold(new: LearnerState, old: LearnerState, holds: types.Array) -> LearnerState:
+  """The new state, but for all that is learned in imagination: where it `holds` [], it stays as it is."""
+  names = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
+  stay = lambda name: jax.tree.map(lambda new, old: jnp.where(holds, old, new), getattr(new, name), getattr(old, name))
+  return new._replace(**{name: stay(name) for name in names})
 
 
 def _apply(optimizer: optax.GradientTransformation, module: Module, gradients: core.Params) -> Module:
