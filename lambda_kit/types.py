@@ -69,6 +69,7 @@ class ModelOutput(NamedTuple):
 class CostForecast(NamedTuple):
   """Costs that are expected of the H agent steps after each moment of an episode, undiscounted."""
   steps: Array  # [T + 1, H, C], of each of these steps, the mean over posterior samples.
+  followed: Array  # [T + 1, H, C], likewise, where models are told the actions that followed; 0 after the last one.
   bound: Array  # [T + 1, C], on what each of them expects of all steps.
 
 

@@ -48,8 +48,8 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained
     actor = agent.make_actor(environment, learner, None, seed, evaluation=False)
     player = evaluation.Evaluator(environment, actor, 1)
     windows = [_windows(*player.watch(number), forecaster, horizon) for number in numbers]
-    steps, bounds, realised = (np.concatenate(values) for values in zip(*windows))
-    return {constraint: compare(steps[..., i], bounds[:, i], realised[..., i])
+    steps, followed, bounds, realised = (np.concatenate(values) for values in zip(*windows))
+    return {constraint: compare(steps[..., i], followed[..., i], bounds[:, i], realised[..., i])
             for i, constraint in enumerate(environment.constraint_names)}
 
   trained = np.unique(np.linspace(0, num_trained - 1, num_episodes).astype(int)).tolist() if num_trained else []
@@ -63,44 +63,50 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained
 
 
 def _windows(observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: core.CostForecaster,
-             horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Of each H steps of an episode, expected costs [T - H + 1, H, C], their bound [T - H + 1, C], and realised costs."""
+             horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+  """Of each H steps of an episode, expected costs, those with actions told, their bound and realised costs.
+
+  All are [T - H + 1, H, C], but for the bound, which is [T - H + 1, C].
+  """
   if len(action) < horizon:
     raise NothingToCalibrateError(f'An episode of {len(action)} agent steps is shorter than the horizon, {horizon}.')
   forecast = forecaster(observation, action)
   realised = np.lib.stride_tricks.sliding_window_view(cost, horizon, axis=0).swapaxes(1, 2)  # [T - H + 1, H, C]
-  return forecast.steps[:len(realised)], forecast.bound[:len(realised)], realised
+  return *(part[:len(realised)] for part in (forecast.steps, forecast.followed, forecast.bound)), realised
 
 
-def compare(expected_steps: np.ndarray, bounds: np.ndarray, realised_steps: np.ndarray) -> dict[str, Any]:
+def compare(expected_steps: np.ndarray, followed_steps: np.ndarray, bounds: np.ndarray,
+            realised_steps: np.ndarray) -> dict[str, Any]:
   """Compares forecasts of M moments, [M, H] step by step and bounds [M] on their sums, with what followed, [M, H].
 
   Returns:
-    `moments`: M; `mean`, `bound` and `realised`: their means; `above`: the fraction of moments whose bound is at least
+    `moments`: M; `mean`, `followed`, `bound` and `realised`: their means, where `followed` is what models expect that are
+    told which actions follow, so that they can be wrong about dynamics and costs, and not about the policy; `above`: the fraction of moments whose bound is at least
     the realised cost; `above_mean`: likewise for the mean over models; `above_where_costly`: likewise for the bound,
     among moments that were followed by a cost, None without any; `explained`: the part of the variance of realised
     costs that the mean over models explains, 1 if it is always right, 0 or less if it says no more than a constant,
-    None where costs don't vary; `steps`: how much was expected of the 1st, 2nd, ... step ahead, and came; and `bins`:
+    None where costs don't vary; `steps`: how much was expected of the 1st, 2nd, ... step ahead, without and with actions told, and came; and `bins`:
     of moments sorted by their bound, in parts of one size, mean bound and mean realised cost.
   """
   means, realised = expected_steps.sum(axis=1), realised_steps.sum(axis=1)
   costly, variance = realised > 0, realised.var()
   parts = np.array_split(np.argsort(bounds, kind='stable'), min(_BINS, len(bounds)))
   return dict(
-      moments=len(bounds), mean=float(means.mean()), bound=float(bounds.mean()), realised=float(realised.mean()),
+      moments=len(bounds), mean=float(means.mean()), followed=float(followed_steps.sum(axis=1).mean()),
+      bound=float(bounds.mean()), realised=float(realised.mean()),
       above=float(np.mean(bounds >= realised)), above_mean=float(np.mean(means >= realised)),
       above_where_costly=float(np.mean(bounds[costly] >= realised[costly])) if costly.any() else None,
       explained=float(1.0 - np.mean((means - realised)**2) / variance) if variance > 0 else None,
-      steps=[dict(expected=float(expected), realised=float(came))
-             for expected, came in zip(expected_steps.mean(axis=0), realised_steps.mean(axis=0))],
+      steps=[dict(expected=float(expected), followed=float(followed), realised=float(came))
+             for expected, followed, came in zip(*(x.mean(axis=0) for x in (expected_steps, followed_steps, realised_steps)))],
       bins=[dict(bound=float(bounds[part].mean()), realised=float(realised[part].mean())) for part in parts])
 
 
 def describe(result: dict[str, Any]) -> str:
   """A sentence or two for each constraint."""
   return '\n'.join(
-      f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f}, their bound is {row["bound"]:.2f}, '
-      f'and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} new episodes). The bound was '
+      f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f} ({row["followed"]:.2f} if they are told '
+      f'which actions follow), their bound is {row["bound"]:.2f}, and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} new episodes). The bound was '
       f'not exceeded in {row["above"]:.1%} of them, the mean in {row["above_mean"]:.1%}.'
       + ('' if row['explained'] is None else f' The mean explains {row["explained"]:.0%} of the variance.')
       + _describe_trained(result['trained'].get(name))

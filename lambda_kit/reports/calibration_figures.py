@@ -13,8 +13,8 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
   """Two panels for each constraint: by what was forecast, and by how far ahead.
 
   The first has, of moments with like bounds, the mean bound and the mean cost that followed. The second has what was
-  expected of each step ahead, and what came: models that forget or avoid in imagination what comes expect less of later
-  steps.
+  expected of each step ahead, and what came: models that forget what comes expect less of later steps, even if they
+  are told which actions follow; if they are not, the policy avoids in imagination what it runs into.
 
   Args:
     result: As `experiments/calibration.py` has it.
@@ -33,6 +33,8 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
     by_step.plot(steps, [step['realised'] for step in row['steps']], color='#999999', linestyle=':', label='came')
     by_step.plot(steps, [step['expected'] for step in row['steps']], color=_COLOR, marker='o', markersize=4,
                  label='expected')
+    by_step.plot(steps, [step['followed'] for step in row['steps']], color=_COLOR, linestyle='--',
+                 label='expected, actions told')
     by_step.set_ylim(bottom=0)
     drawing.style(by_step, name, 'steps ahead', 'cost of a step')
     for axes in (by_bound, by_step):

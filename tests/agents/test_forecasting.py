@@ -25,6 +25,8 @@ def test_each_sample_expects_what_its_model_says():
   # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
   np.testing.assert_allclose(result.steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
   np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])
+  # Told the action 50, and 0 behind it: s' = theta s + a. From 3: 53 and 53, 56 and 112. From -1: -1 and -1, -2 and -4.
+  np.testing.assert_allclose(result.followed, [[[2 * 54.5], [2 * 82.5]], [[-3.0], [-5.0]]])
 
 
 def test_lambda_forecasts_with_its_own_samples():

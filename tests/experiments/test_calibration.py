@@ -21,7 +21,8 @@ class _Forecaster(random_agent.RandomAgent):
   def make_cost_forecaster(self, environment, variable_source, seed):
     ones = lambda action: np.ones((len(action) + 1, 1))
     steps = lambda action: np.zeros((len(action) + 1, _HORIZON, 1))
-    return (lambda observation, action: lambda_types.CostForecast(steps(action), ones(action))), _HORIZON
+    return (lambda observation, action: lambda_types.CostForecast(
+        steps(action), 0.5 + steps(action), ones(action))), _HORIZON
 
 
 def _experiment(agent, **options):
@@ -57,6 +58,7 @@ def test_each_horizon_of_each_episode_is_compared(tmp_path):
   assert windows.max() > 1 and windows.min() == 0
   assert row['realised'] == pytest.approx(windows.mean()) and row['above'] == pytest.approx(np.mean(windows <= 1))
   assert row['above_mean'] == pytest.approx(np.mean(windows == 0))
+  assert (row['mean'], row['followed'], row['steps'][0]['followed']) == (0.0, 2.0, 0.5)
   assert '1.00' in calibration.describe(result)
   # Of seven episodes of training the first and the last, in their own environment.
   assert trained['realised'] == pytest.approx(_play(agent, (0, 6), seed=1).mean()) != row['realised']
@@ -73,15 +75,17 @@ def test_agents_without_experience_have_no_episodes_to_play_again(tmp_path):
 
 def test_hand_numbers():
   found = calibration.compare(np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),
+                              followed_steps=np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]),
                               bounds=np.array([2.0, 3.0, 1.0, 5.0]),
                               realised_steps=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0], [0.0, 1.0]]))
-  assert found == dict(moments=4, mean=1.75, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
+  assert found == dict(moments=4, mean=1.75, followed=1.25, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
                        above_where_costly=pytest.approx(2 / 3),
                        explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
-                       steps=[dict(expected=1.0, realised=0.75), dict(expected=0.75, realised=1.0)],
+                       steps=[dict(expected=1.0, followed=0.5, realised=0.75),
+                              dict(expected=0.75, followed=0.75, realised=1.0)],
                        bins=[dict(bound=1.0, realised=0.0), dict(bound=2.0, realised=2.0),
                              dict(bound=3.0, realised=4.0), dict(bound=5.0, realised=1.0)])
-  never = calibration.compare(np.ones((2, 1)), np.ones(2), np.zeros((2, 1)))
+  never = calibration.compare(np.ones((2, 1)), np.ones((2, 1)), np.ones(2), np.zeros((2, 1)))
   assert never['above_where_costly'] is None and never['explained'] is None
 
 

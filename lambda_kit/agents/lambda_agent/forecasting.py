@@ -47,16 +47,23 @@ def forecast(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, hori
     distribution = networks.policy.apply(policy_params, features)
     return distribution.from_noise(noise), distribution.gaussian_entropy()
 
-  def expected_costs(theta, noise):  # [T + 1, H, C]
-    imagined = imagination.imagine(world_model, theta, sample_action, states, noise)
-    predictions = world_model.predict(theta, imagined.features[1:])
+  def expected_costs(theta, features):  # [T + 1, H, C]
+    predictions = world_model.predict(theta, features[1:])
     weights = jax.vmap(losses.discounted_weights, 1, 1)(predictions.continuation)  # [H, T + 1]
     return jnp.swapaxes(weights[..., None] * predictions.cost, 0, 1)
 
-  def roll_out(key):  # [N, T + 1, H, C]
-    noise = imagination.draw_noise(key, horizon, num_states, action.shape[1], world_model.noise_size)
-    return jax.lax.map(lambda theta: expected_costs(theta, noise), samples)
+  padded = jnp.concatenate([action, jnp.zeros((horizon, action.shape[1]), action.dtype)])
+  followed_actions = jnp.stack([padded[step:step + num_states] for step in range(horizon)])  # [H, T + 1, A]
 
-  costs = jnp.mean(jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS)), axis=0)
+  def roll_out(key):  # Two of [N, T + 1, H, C]
+    noise = imagination.draw_noise(key, horizon, num_states, action.shape[1], world_model.noise_size)
+    imagined = lambda theta: imagination.imagine(world_model, theta, sample_action, states, noise).features
+    told = lambda theta: imagination.replay(world_model, theta, followed_actions, states, noise.state)
+    return jax.lax.map(
+        lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, told(theta))), samples)
+
+  costs, followed = jax.tree.map(
+      lambda x: jnp.mean(x, axis=0), jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS)))
   bound = lambda costs: bounds.apply_bound(cost_bound, costs[..., None])[0][:, 0]  # [N, T + 1] to [T + 1].
-  return types.CostForecast(steps=jnp.mean(costs, axis=0), bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)))
+  return types.CostForecast(steps=jnp.mean(costs, axis=0), followed=jnp.mean(followed, axis=0),
+                            bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)))
