@@ -80,25 +80,26 @@ def compare(expected_steps: np.ndarray, followed_steps: np.ndarray, bounds: np.n
   """Compares forecasts of M moments, [M, H] step by step and bounds [M] on their sums, with what followed, [M, H].
 
   Returns:
-    `moments`: M; `mean`, `followed`, `bound` and `realised`: their means, where `followed` is what models expect that are
-    told which actions follow, so that they can be wrong about dynamics and costs, and not about the policy; `above`: the fraction of moments whose bound is at least
-    the realised cost; `above_mean`: likewise for the mean over models; `above_where_costly`: likewise for the bound,
-    among moments that were followed by a cost, None without any; `explained`: the part of the variance of realised
-    costs that the mean over models explains, 1 if it is always right, 0 or less if it says no more than a constant,
-    None where costs don't vary; `steps`: how much was expected of the 1st, 2nd, ... step ahead, without and with actions told, and came; and `bins`:
-    of moments sorted by their bound, in parts of one size, mean bound and mean realised cost.
+    `moments`: M; `mean`, `followed`, `bound` and `realised`: their means, where `followed` is what models expect that
+    are told which actions follow, so that they can be wrong about dynamics and costs, and not about the policy;
+    `above`: the fraction of moments whose bound is at least the realised cost; `above_mean`: likewise for the mean over
+    models; `above_where_costly`: likewise for the bound, among moments that were followed by a cost, None without any;
+    `explained`: the part of the variance of realised costs that the mean over models explains, 1 if it is always right,
+    0 or less if it says no more than a constant, None where costs don't vary; `steps`: how much was expected of the
+    1st, 2nd, ... step ahead, without and with actions told, and came; and `bins`: of moments sorted by their bound, in
+    parts of one size, mean bound and mean realised cost.
   """
   means, realised = expected_steps.sum(axis=1), realised_steps.sum(axis=1)
   costly, variance = realised > 0, realised.var()
   parts = np.array_split(np.argsort(bounds, kind='stable'), min(_BINS, len(bounds)))
+  by_step = (x.mean(axis=0).tolist() for x in (expected_steps, followed_steps, realised_steps))
   return dict(
       moments=len(bounds), mean=float(means.mean()), followed=float(followed_steps.sum(axis=1).mean()),
       bound=float(bounds.mean()), realised=float(realised.mean()),
       above=float(np.mean(bounds >= realised)), above_mean=float(np.mean(means >= realised)),
       above_where_costly=float(np.mean(bounds[costly] >= realised[costly])) if costly.any() else None,
       explained=float(1.0 - np.mean((means - realised)**2) / variance) if variance > 0 else None,
-      steps=[dict(expected=float(expected), followed=float(followed), realised=float(came))
-             for expected, followed, came in zip(*(x.mean(axis=0) for x in (expected_steps, followed_steps, realised_steps)))],
+      steps=[dict(expected=expected, followed=followed, realised=came) for expected, followed, came in zip(*by_step)],
       bins=[dict(bound=float(bounds[part].mean()), realised=float(realised[part].mean())) for part in parts])
 
 
@@ -106,8 +107,9 @@ def describe(result: dict[str, Any]) -> str:
   """A sentence or two for each constraint."""
   return '\n'.join(
       f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f} ({row["followed"]:.2f} if they are told '
-      f'which actions follow), their bound is {row["bound"]:.2f}, and {row["realised"]:.2f} came ({row["moments"]:,} moments of {result["episodes"]} new episodes). The bound was '
-      f'not exceeded in {row["above"]:.1%} of them, the mean in {row["above_mean"]:.1%}.'
+      f'which actions follow), their bound is {row["bound"]:.2f}, and {row["realised"]:.2f} came ({row["moments"]:,} '
+      f'moments of {result["episodes"]} new episodes). The bound was not exceeded in {row["above"]:.1%} of them, the '
+      f'mean in {row["above_mean"]:.1%}.'
       + ('' if row['explained'] is None else f' The mean explains {row["explained"]:.0%} of the variance.')
       + _describe_trained(result['trained'].get(name))
       for name, row in result['constraints'].items())

@@ -35,8 +35,10 @@ def test_updates_change_everything_that_learns(parts):
 def test_the_model_learns_first_and_alone():
   parts = tiny.Parts(model_only_updates=2, updates_per_call=1)
   copy = lambda: jax.tree.map(np.array, parts.learner.save())
-  start, changed = copy(), lambda name, one, other: any(
-      not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(getattr(one, name)), jax.tree.leaves(getattr(other, name))))
+  leaves = lambda state, name: jax.tree.leaves(getattr(state, name))
+  changed = lambda name, one, other: any(
+      not np.array_equal(a, b) for a, b in zip(leaves(one, name), leaves(other, name)))
+  start = copy()
   imagined = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
   parts.learner.step(2)
   waiting = copy()

@@ -35,7 +35,8 @@ app.run(main)
 
 
 def _run(program: str) -> subprocess.CompletedProcess:
-  return subprocess.run([sys.executable, '-c', program], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False)
+  return subprocess.run([sys.executable, '-c', program], cwd=_ROOT, capture_output=True, text=True, timeout=120,
+                        check=False)
 
 
 @pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT'])

@@ -173,7 +173,8 @@ class OvershootingTest(absltest.TestCase):
     # Overshooting splits the key in three, of which the first one is for inference.
     elbo = make_model(self._spec, reward_scale=7.0).loss(self._params, self._batch, jax.random.split(key, 3)[0])[0]
     imagined = {name: output.metrics[f'imagined_{name}_log_prob'] for name in ('reward', 'cost', 'terminal')}
-    np.testing.assert_allclose(loss, elbo - 7.0 * imagined['reward'] - imagined['cost'] - imagined['terminal'], rtol=1e-5)
+    expected = elbo - 7.0 * imagined['reward'] - imagined['cost'] - imagined['terminal']
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
   def test_trains_dynamics_and_heads_alone(self):
 
