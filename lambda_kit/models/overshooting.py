@@ -2,7 +2,7 @@
 
 The ELBO trains heads on states that were inferred with the observation at hand, and the prior on one step from such a
 state. A policy is trained on states H steps further on. There errors of the prior have added up, heads see states that
-they were never trained on, and expect next to no costs, since most states have none. Overshooting (as in Hafner et al.,
+they were never trained on, and expect too few costs, since most states have none. Overshooting (as in Hafner et al.,
 2019, section 4, with rewards and costs instead of the KL) follows recorded actions from inferred states on, without
 looking, and trains prior and heads to tell the rewards, costs and terminals that were recorded there.
 """
