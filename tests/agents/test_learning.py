@@ -40,8 +40,9 @@ def test_the_model_learns_first_and_alone():
       not np.array_equal(a, b) for a, b in zip(leaves(one, name), leaves(other, name)))
   start = copy()
   imagined = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
-  parts.learner.step(2)
+  metrics = parts.learner.step(2)
   waiting = copy()
+  assert metrics['multiplier/0'] == pytest.approx(1e-6)  # That of the beginning.
   assert changed('posterior', start, waiting) and changed('normalizer', start, waiting) and waiting.updates == 2
   assert not any(changed(name, start, waiting) for name in imagined)
   parts.learner.step(1)

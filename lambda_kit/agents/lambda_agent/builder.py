@@ -61,8 +61,7 @@ class LambdaAgent(core.AgentBuilder):
     planner_factory: Makes a planner that chooses actions instead of the policy, where given.
     offline_data: Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another
       run's workdir, or what `save_dataset` wrote.
-    model_only_updates: During the first so many updates only the model learns: a policy that is trained on models which
-      know costs, and no rewards yet, learns to stand still.
+    model_only_updates: During the first so many updates only the model learns, as in the authors' code.
     updates_per_call: Updates between two returns to Python, where as many are due.
     max_skips: Non-finite gradients in a row before the run is stopped.
     precision: What layers compute in, as `jmp.get_policy` reads it: 'float32', or

@@ -133,8 +133,6 @@ class LambdaLearner(core.Learner[LearnerState]):
 
       # The multipliers (line 10).
       solver = objective.solver.update(state.solver, policy_output.cost_values, objective.budgets)
-      for i, multiplier in enumerate(objective.solver.multipliers(solver)):
-        metrics[f'multiplier/{i}'] = multiplier
       metrics.update(policy_output.metrics, critic_loss=critic_loss, cost_critic_loss=jnp.sum(cost_critic_losses))
       updates = state.updates + 1
       new_state = LearnerState(
@@ -143,7 +141,10 @@ class LambdaLearner(core.Learner[LearnerState]):
           cost_critics=cost_critics,
           cost_critics_shadow=target_update(cost_critics.params, state.cost_critics_shadow, updates),
           solver=solver, updates=updates, key=key)
-      return _hold(new_state, state, state.updates < model_only_updates), metrics
+      new_state = _hold(new_state, state, state.updates < model_only_updates)
+      for i, multiplier in enumerate(objective.solver.multipliers(new_state.solver)):
+        metrics[f'multiplier/{i}'] = multiplier
+      return new_state, metrics
 
     def update_many(state: LearnerState, batches: Sequence[types.Trajectory]
                     ) -> tuple[LearnerState, dict[str, types.Array]]:
