@@ -7,7 +7,6 @@ precision takes 32 or 64 times as long on most of them.
 import re
 
 import jax
-from jax import experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,6 +67,6 @@ def test_faults_would_be_found():
 
   # For CUDA, JAX lowers callbacks only where there is such a device; else it raises an error.
   assert _faults(_lowered(jax.jit(calls_back), number, platform='cpu'))
-  with experimental.enable_x64():
+  with jax.enable_x64():
     assert _faults(_lowered(jax.jit(lambda x: x.astype(jnp.float64) * 2), number))
   assert not _faults(_lowered(jax.jit(lambda x: x * 2), number))
