@@ -1,53 +1,10 @@
-"""Evaluates a checkpoint of a run, films it, and exports its policy.
-
-  python launchers/evaluate.py --workdir=runs/tiny_grid-20260101-120000
-  python launchers/evaluate.py --workdir=X --which=best --episodes=90 --videos=3
-  python launchers/evaluate.py --workdir=X --step=100000 --export=exported
-  python launchers/evaluate.py --workdir=X --calibrate=10         # Is the bound on costs above what they turn out to be?
-
-Everything is configured by the run's own config.gin. If the checkpoint holds the score of an evaluation, that one is
-repeated, and the launcher says whether it came out the same to the bit. Results are added to X/evaluation/. The run may
-still be going on. The exported policy acts without gin: `lambda_kit.load_policy('exported')`.
-"""
+"""`lambda-kit evaluate` in a clone: the same function and flags, see lambda_kit/commands/evaluate.py."""
 
 import pathlib
+import sys
 
-from absl import app
-from absl import flags
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lambda_kit.commands import main  # pylint: disable=wrong-import-position
 
-from lambda_kit.experiments import checkpoint_evaluation
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import launching
-from lambda_kit.experiments import run
-
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.', required=True)
-_WHICH = flags.DEFINE_enum('which', checkpoint_evaluation.NEWEST,
-                           [checkpoint_evaluation.NEWEST, checkpoint_evaluation.BEST],
-                           'Which checkpoint: the newest, or the best safe one.')
-_STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint, instead of --which.', lower_bound=0)
-_EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
-_VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film. If any, the model also predicts the first one.',
-                               lower_bound=0)
-_CALIBRATE = flags.DEFINE_integer(
-    'calibrate', 0, 'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
-    lower_bound=0)
-_EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
-
-
-def main(argv: list[str]) -> None:
-  launching.begin(argv, _ROOT)
-  workdir = pathlib.Path(_WORKDIR.value)
-  with launching.explained('Interrupted.'):
-    config = workdir / 'config.gin'
-    if not config.is_file():
-      raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
-    configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
-                        search_paths=[str(_ROOT)])
-    run.run_experiment(job=checkpoint_evaluation.Evaluation(
-        workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value, _CALIBRATE.value))
-
-
-if __name__ == '__main__':
-  app.run(main)
+if __name__ == '__main__':  # Spawned processes import this module, too.
+  main.main(['evaluate', *sys.argv[1:]])

@@ -1,78 +1,10 @@
-"""Writes the report about all runs below a folder: scores, tables, figures, and one page of HTML.
-
-  python launchers/report.py --runs=results/ --out=report/
-  python launchers/report.py --runs=results/ --out=report/ --watch    # Again whenever a run has written something.
-  python launchers/report.py --runs=runs/ --archive=results/mine/     # Besides, numbers and curves small enough to commit.
-
-Needs no network. What was wrong with runs (unfinished, other protocols, corrupt lines, ...) is on the page and on the
-terminal; such runs are left out of averages.
-"""
+"""`lambda-kit report` in a clone: the same function and flags, see lambda_kit/commands/report.py."""
 
 import pathlib
 import sys
-import time
 
-from absl import app
-from absl import flags
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from lambda_kit.commands import main  # pylint: disable=wrong-import-position
 
-from lambda_kit.reports import archive
-from lambda_kit.reports import problems
-from lambda_kit.reports import report
-from lambda_kit.reports import runs
-
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-_RUNS = flags.DEFINE_string('runs', 'runs', 'Folder with workdirs of runs, at any depth.')
-_OUT = flags.DEFINE_string('out', 'report', 'Folder for the report.')
-_ARCHIVE = flags.DEFINE_string('archive', None, 'Folder for what is small: every seed\'s numbers, learning curves, '
-                               'configurations.')
-_WATCH = flags.DEFINE_bool('watch', False, 'Go on, and write the report again when runs have written something.')
-_INTERVAL = flags.DEFINE_integer('interval', 30, 'Seconds between two looks with --watch.', lower_bound=1)
-
-
-def _signature(folder: pathlib.Path) -> list[tuple[str, int, int]]:
-  """What changes when a run writes something that a report is about."""
-  found = []
-  for workdir in runs.find_workdirs(folder):
-    for path in sorted(workdir.iterdir()):
-      try:
-        if path.suffix in ('.jsonl', '.json', '.gin', '.mp4', '.gif'):
-          found.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-      except FileNotFoundError:  # A file under another name, while it is written.
-        continue
-  return found
-
-
-def _write(folder: pathlib.Path, out: pathlib.Path) -> None:
-  start = time.monotonic()
-  collected = report.write_report(folder, out, _ROOT, refresh_seconds=_INTERVAL.value if _WATCH.value else 0)
-  if _ARCHIVE.value:
-    archive.write_archive(collected, out, pathlib.Path(_ARCHIVE.value))
-  print(report.overview(collected))
-  print(problems.summarize(collected.problems))
-  print(f'{out / "index.html"} was written in {time.monotonic() - start:.1f} s.', flush=True)
-
-
-def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
-  folder, out = pathlib.Path(_RUNS.value), pathlib.Path(_OUT.value)
-  if not folder.is_dir():
-    sys.exit(f'error: there is no folder {folder}. Name the one with your runs by --runs.')
-  try:
-    seen = _signature(folder)
-    _write(folder, out)
-    while _WATCH.value:
-      time.sleep(_INTERVAL.value)
-      now = _signature(folder)
-      if now != seen:
-        seen = now
-        _write(folder, out)
-  except KeyboardInterrupt:
-    sys.exit(130)
-  except OSError as error:
-    sys.exit(f'error: {error}')
-
-
-if __name__ == '__main__':
-  app.run(main)
+if __name__ == '__main__':  # Spawned processes import this module, too.
+  main.main(['report', *sys.argv[1:]])

@@ -1,7 +1,7 @@
 """What a report about many runs costs: seconds, processor time, and memory, which must not grow with their logs.
 
 The runs are made up, with logs as long as LAMBDA's in the paper's experiments: an evaluation for each 25,000 steps, an
-episode and a row of the learner for each 1,000. What is measured is the real launcher in a process of its own.
+episode and a row of the learner for each 1,000. What is measured is the real command in a process of its own.
 """
 
 import os
@@ -20,11 +20,10 @@ _TASKS = (*protocols.SG6_TASKS, 'Another', 'YetAnother')
 _AGENTS = ('LambdaAgent', 'Ppo', 'Cpo', 'PpoLagrangian', 'TrpoLagrangian')
 
 
-def measure(root: pathlib.Path, num_seeds: int = 25, log_lengths: Sequence[int] = (100, 1000)) -> list[dict[str, Any]]:
+def measure(num_seeds: int = 25, log_lengths: Sequence[int] = (100, 1000)) -> list[dict[str, Any]]:
   """Reports runs of 8 tasks, 5 algorithms and some seeds, once for each length of their logs.
 
   Args:
-    root: Folder of the repository.
     num_seeds: Of each algorithm on each task.
     log_lengths: Rows of `episode.jsonl` and of `learner.jsonl`.
 
@@ -37,7 +36,7 @@ def measure(root: pathlib.Path, num_seeds: int = 25, log_lengths: Sequence[int] 
     with tempfile.TemporaryDirectory() as name:
       folder, out = pathlib.Path(name, 'runs'), pathlib.Path(name, 'report')
       workdirs = _write_runs(folder, num_seeds, log_rows)
-      usage, seconds = _report(root, folder, out)
+      usage, seconds = _report(folder, out)
       rows.append(dict(
           runs=len(workdirs), log_rows=log_rows, log_bytes=sum(path.stat().st_size for path in folder.rglob('*.jsonl')),
           seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, peak_rss_bytes=1024 * usage.ru_maxrss,
@@ -66,13 +65,13 @@ def _write_runs(folder: pathlib.Path, num_seeds: int, log_rows: int) -> list[pat
   return workdirs
 
 
-def _report(root: pathlib.Path, folder: pathlib.Path, out: pathlib.Path) -> tuple[Any, float]:
-  """Runs the launcher. Returns what it and the processes that it started used, and the seconds that it took."""
+def _report(folder: pathlib.Path, out: pathlib.Path) -> tuple[Any, float]:
+  """Runs the command. Returns what it and the processes that it started used, and the seconds that it took."""
   begin = time.perf_counter()
-  command = [sys.executable, str(root / 'launchers' / 'report.py'), f'--runs={folder}', f'--out={out}']
-  process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL)
+  command = [sys.executable, '-m', 'lambda_kit', 'report', f'--runs={folder}', f'--out={out}']
+  process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
   _, status, usage = os.wait4(process.pid, 0)
   process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
-    raise RuntimeError(f'launchers/report.py ended with code {process.returncode}.')
+    raise RuntimeError(f'`lambda-kit report` ended with code {process.returncode}.')
   return usage, time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""What launchers share: how a process of them begins, and how it ends when something goes wrong."""
+"""What commands share: how a process of them begins, and how it ends when something goes wrong."""
 
 import contextlib
 import os
@@ -15,6 +15,7 @@ import jax
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import optimizers
+from lambda_kit import resources
 from lambda_kit.checkpoints import errors as checkpoint_errors
 from lambda_kit.checkpoints import lock
 from lambda_kit.environments import isolated
@@ -46,12 +47,11 @@ EXPLAINED = (configuration.ConfigurationError, run.SetupError, hosts.HostsError,
              checkpoint_evaluation.NothingToExportError, calibration.NothingToCalibrateError, seeds.SeedsError, OSError)
 
 
-def begin(argv: list[str], root: pathlib.Path) -> None:
+def begin(argv: list[str]) -> None:
   """Sets up a process.
 
   Args:
     argv: What absl left of the command line: only the program's name is expected.
-    root: Folder of the repository, for the cache of compiled programs.
   """
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
@@ -60,7 +60,7 @@ def begin(argv: list[str], root: pathlib.Path) -> None:
   signal.signal(signal.SIGTERM, _end_like_ctrl_c)
   sys.unraisablehook = _interrupt_again
   if jax.config.jax_compilation_cache_dir is None:  # Neither a flag nor the environment says otherwise.
-    jax.config.update('jax_compilation_cache_dir', str(root / '.cache' / 'jax'))
+    _keep_compiled_programs(resources.cache_folder() / 'jax')
 
 
 @contextlib.contextmanager
@@ -80,6 +80,16 @@ def explained(when_interrupted: str) -> Iterator[None]:
     if TRACEBACK.value or not (isinstance(error, EXPLAINED) or configuration.is_refused_value(error)):
       raise
     sys.exit(f'error: {configuration.format_error(error)}')
+
+
+def _keep_compiled_programs(folder: pathlib.Path) -> None:
+  """Makes a second start quick. Without a folder that can be written to, each start compiles."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError:
+    return
+  if os.access(folder, os.W_OK):
+    jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
 def _end_like_ctrl_c(signum, frame):

@@ -1,7 +1,7 @@
 """A study: variants of one experiment, several seeds each, side by side with what is known about the task.
 
-Each run is a process of `launchers/run.py` in a workdir of its own, so a study that was stopped goes on where it was. What
-a run delivers is its best safe checkpoint, which `launchers/evaluate.py` measures on fresh episodes.
+Each run is a process of `lambda-kit run` in a workdir of its own, so a study that was stopped goes on where it was. What
+a run delivers is its best safe checkpoint, which `lambda-kit evaluate` measures on fresh episodes.
 """
 
 import concurrent.futures
@@ -88,14 +88,13 @@ def is_proof(outcome: Outcome, reference: Reference, share: float = 0.85) -> boo
   return outcome.variant != 'unsafe' or outcome.cost_return > reference.cost_limit
 
 
-def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], seeds: Sequence[int],
-              folder: pathlib.Path, bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3,
-              fresh_episodes: int = 100,
-              on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
+def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], folder: pathlib.Path,
+              bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3, fresh_episodes: int = 100,
+              on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+              program: Sequence[str] = ('-m', 'lambda_kit')) -> list[Outcome]:
   """Runs every variant with every seed.
 
   Args:
-    launcher: Path of `launchers/run.py`; `evaluate.py` lies beside it.
     gin_file: The experiment.
     variants: Names of files in `gin/variants`; `BASE` is the experiment as it is.
     seeds: Of the runs.
@@ -105,6 +104,7 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
     last_evaluations: How many evaluations at the end count.
     fresh_episodes: Episodes on which the best safe checkpoint is measured.
     on_outcome: Called when a run has ended.
+    program: What Python is given, before a command such as `run`.
 
   Returns:
     The outcomes, by variant and seed.
@@ -115,15 +115,14 @@ def run_study(launcher: pathlib.Path, gin_file: str, variants: Sequence[str], se
     workdir = folder / f'{variant}-seed{seed}'
     layers = [gin_file, *([] if variant == BASE else [f'gin/variants/{variant}.gin'])]
     output = pathlib.Path(f'{workdir}.out')
-    code = _call(launcher, output, *(f'--gin_file={layer}' for layer in layers),
+    code = _call(output, *program, 'run', *(f'--gin_file={layer}' for layer in layers),
                  *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}')
     if code != 0:
       raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {output}:\n{_tail(output)}')
     if not _is_measured(workdir, fresh_episodes):
-      evaluate = launcher.with_name('evaluate.py')
       # There may be no safe one.
-      if not any(_call(evaluate, output, f'--workdir={workdir}', f'--which={which}', f'--episodes={fresh_episodes}') == 0
-                 for which in ('best', 'newest')):
+      if not any(_call(output, *program, 'evaluate', f'--workdir={workdir}', f'--which={which}',
+                       f'--episodes={fresh_episodes}') == 0 for which in ('best', 'newest')):
         raise StudyError(f'{variant} with seed {seed} could not be evaluated. The end of {output}:\n{_tail(output)}')
     outcome = read_outcome(workdir, variant, seed, last_evaluations, fresh_episodes)
     on_outcome(outcome)
@@ -175,11 +174,10 @@ def _is_measured(workdir: pathlib.Path, fresh_episodes: int) -> bool:
   return bool(rows) and len(rows[-1]['episode_returns']) >= fresh_episodes
 
 
-def _call(launcher: pathlib.Path, output: pathlib.Path, *arguments: str) -> int:
-  """Runs a launcher with its output appended to a file. Returns its exit code."""
+def _call(output: pathlib.Path, *arguments: str) -> int:
+  """Runs Python with its output appended to a file. Returns its exit code."""
   with open(output, 'ab') as file:
-    return subprocess.run([sys.executable, str(launcher), *arguments], cwd=launcher.parents[1], stdout=file, stderr=file,
-                          check=False).returncode
+    return subprocess.run([sys.executable, *arguments], stdout=file, stderr=file, check=False).returncode
 
 
 def _tail(output: pathlib.Path) -> str:

@@ -1,4 +1,4 @@
-"""The runs of a sweep: tasks x variants x seeds, each the plain `launchers/run.py` with its flags and a workdir."""
+"""The runs of a sweep: tasks x variants x seeds, each the plain `lambda-kit run` with its flags and a workdir."""
 
 import collections
 import dataclasses
@@ -14,6 +14,7 @@ from lambda_kit.sweeps import errors
 SG6 = 'sg6'  # Stands for the paper's six tasks.
 _JOINED = '+'  # 'ppo+vector' is one variant of two layers.
 _VARIANTS = ('gin/variants', 'gin/baselines')
+_PROGRAM = ('-m', 'lambda_kit', 'run')  # What Python is given: the command may not be on the PATH of another node.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Run:
   seed: int
   gin_files: tuple[str, ...]
   bindings: tuple[str, ...]
-  launcher: pathlib.Path  # `launchers/run.py`.
+  program: tuple[str, ...]  # What Python is given, before the flags.
   workdir: pathlib.Path
   start_folder: pathlib.Path  # From which the gin files are found.
 
@@ -44,20 +45,21 @@ class Run:
 
   @property
   def command(self) -> list[str]:
-    return [sys.executable, str(self.launcher), *(f'--gin_file={name}' for name in self.gin_files),
+    return [sys.executable, *self.program, *(f'--gin_file={name}' for name in self.gin_files),
             *(f'--gin_bindings={binding}' for binding in self.bindings), f'--seed={self.seed}',
             f'--workdir={self.workdir}']
 
 
-def make_grid(launcher: pathlib.Path, tasks: Sequence[str], variants: Sequence[str], seeds: Sequence[int],
-              gin_files: Sequence[str], bindings: Sequence[str], folder: pathlib.Path) -> list[Run]:
+def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str], seeds: Sequence[int],
+              gin_files: Sequence[str], bindings: Sequence[str], folder: pathlib.Path,
+              program: Sequence[str] = _PROGRAM) -> list[Run]:
   """Lists the runs, the seeds of an experiment one after the other.
 
   Layers are in this order: the task, `gin_files`, the variant, `bindings`. So a profile such as gin/variants/quick.gin
   changes the experiment, and a variant changes what the profile made of it.
 
   Args:
-    launcher: Path of `launchers/run.py`; the folder above it has `gin/`.
+    root: The folder that holds `gin/`.
     tasks: 'sg6', names of files in gin/ ('pointgoal1' is short for 'sg6_pointgoal1'), or gin files. Without any, the
       first of `gin_files` is the task.
     variants: Names of files in gin/variants and gin/baselines, several joined by '+', or gin files; `study.BASE` is the
@@ -66,11 +68,11 @@ def make_grid(launcher: pathlib.Path, tasks: Sequence[str], variants: Sequence[s
     gin_files: Further layers of all runs.
     bindings: Of all runs.
     folder: Gets a workdir for each run.
+    program: What Python is given, before the flags of a run.
 
   Raises:
     SweepError: There is no such task or variant, two have the same name, or there is no run at all.
   """
-  root = launcher.parents[1]
   if not tasks and not gin_files:
     raise errors.SweepError('No experiment was named: give --tasks=sg6, --tasks=pointgoal1,cargoal1 or '
                             '--gin_file=gin/tiny_grid.gin.')
@@ -82,7 +84,7 @@ def make_grid(launcher: pathlib.Path, tasks: Sequence[str], variants: Sequence[s
       raise errors.SweepError(f'The grid has no runs: it has no {what}. Name at least one with --{what}s.')
   runs = [
       Run(pathlib.Path(task_file).stem, _variant_name(variant), seed, (task_file, *layers, *files), tuple(bindings),
-          launcher, folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}', pathlib.Path.cwd())
+          tuple(program), folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}', pathlib.Path.cwd())
       for task_file in dict.fromkeys(task_files) for variant, files in variant_files for seed in dict.fromkeys(seeds)]
   _check_unique(runs)
   return runs

@@ -19,7 +19,7 @@ _ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverge
 
 
 def is_finished(workdir: pathlib.Path) -> bool:
-  """Whether `launchers/run.py` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
+  """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
   try:
     bindings = gin_text.read_bindings((workdir / 'config.gin').read_text('utf-8'))
     wanted = gin_text.get(bindings, 'run_experiment.environment_steps')

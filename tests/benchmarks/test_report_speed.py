@@ -1,14 +1,10 @@
 """The measurement with few runs; `launchers/benchmark.py --parts=report` runs it with a thousand."""
 
-import pathlib
-
 from lambda_kit.benchmarks import report_speed
-
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_the_figures_fit_together():
-  figures = report_speed.measure(_ROOT, num_seeds=1, log_lengths=(10, 1000))
+  figures = report_speed.measure(num_seeds=1, log_lengths=(10, 1000))
   few, many = figures
   assert few['runs'] == many['runs'] == 40  # 8 tasks, 5 algorithms.
   assert many['log_bytes'] > 20 * few['log_bytes']

@@ -1,4 +1,4 @@
-"""How processes of launchers begin and end."""
+"""How processes of commands begin and end."""
 
 import pathlib
 import subprocess
@@ -10,7 +10,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Does something three times where Python ignores exceptions, and works on for as long as it is let.
 _PROGRAM = '''
-import gc, os, pathlib, signal, time
+import gc, os, signal, time
 from absl import app
 from lambda_kit.experiments import launching
 
@@ -23,7 +23,7 @@ def collected(phase, info):
     {action}
 
 def main(argv):
-  launching.begin(argv, pathlib.Path('.'))
+  launching.begin(argv)
   gc.callbacks.append(collected)
   with launching.explained(when_interrupted='Interrupted.'):
     for _ in range({steps}):

@@ -8,7 +8,7 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.experiments import study
 from lambda_kit.reports import studies
 
-# Stands in for launchers/run.py: the return is the seed, the cost depends on the variant.
+# Stands in for `lambda-kit run`: the return is the seed, the cost depends on the variant.
 _FAKE = '''#!/usr/bin/env python
 import json, pathlib, sys
 arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:] if 'gin' not in argument)
@@ -26,7 +26,7 @@ for kind in ('episode', 'evaluation'):
   (workdir / f'{kind}.jsonl').write_text(''.join(json.dumps(row) + chr(10) for row in rows))
 '''
 
-# Stands in for launchers/evaluate.py: one episode that counted for the choice, then the fresh ones. Only seed 5 is safe.
+# Stands in for `lambda-kit evaluate`: one episode that counted for the choice, then the fresh ones. Only seed 5 is safe.
 _FAKE_EVALUATE = '''
 import json, pathlib, sys
 arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:])
@@ -41,18 +41,19 @@ row = dict(environment_steps=300 if arguments['which'] == 'best' else 400, episo
 
 
 @pytest.fixture
-def launcher(tmp_path):
-  path = tmp_path / 'launchers' / 'run.py'
-  path.parent.mkdir()
-  path.write_text(_FAKE)
-  path.with_name('evaluate.py').write_text(_FAKE_EVALUATE)
-  return path
+def program(tmp_path):
+  """A folder with a module for each command, and what starts them, as `python -m lambda_kit` would."""
+  (tmp_path / 'run.py').write_text(_FAKE)
+  (tmp_path / 'evaluate.py').write_text(_FAKE_EVALUATE)
+  (tmp_path / 'start.py').write_text(
+      'import runpy, sys\nname = sys.argv.pop(1)\nrunpy.run_path(f"{sys.path[0]}/{name}.py")\n')
+  return [str(tmp_path / 'start.py')]
 
 
-def test_every_variant_runs_with_every_seed(launcher, tmp_path):
+def test_every_variant_runs_with_every_seed(program, tmp_path):
   seen = []
-  outcomes = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [0, 5], tmp_path / 'study', jobs=2,
-                             last_evaluations=2, fresh_episodes=3, on_outcome=seen.append)
+  outcomes = study.run_study('gin/x.gin', ['lambda', 'unsafe'], [0, 5], tmp_path / 'study', jobs=2,
+                             last_evaluations=2, fresh_episodes=3, on_outcome=seen.append, program=program)
   assert [(outcome.variant, outcome.seed) for outcome in outcomes] == [
       ('lambda', 0), ('lambda', 5), ('unsafe', 0), ('unsafe', 5)]
   assert len(seen) == 4
@@ -78,8 +79,8 @@ def test_every_variant_runs_with_every_seed(launcher, tmp_path):
   assert costs.lines[-1].get_xdata() == [2.0, 2.0] and len(figure.axes) == 6
 
 
-def test_the_learning_proof(launcher, tmp_path):
-  lambda_, unsafe = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [5], tmp_path / 'study')
+def test_the_learning_proof(program, tmp_path):
+  lambda_, unsafe = study.run_study('gin/x.gin', ['lambda', 'unsafe'], [5], tmp_path / 'study', program=program)
   # Both deliver a return of 8.5 at a cost of 1.5; the last evaluations of unsafe cost 3.
   reference = lambda optimum, limit: study.Reference(random_return=0.0, optimal_return=optimum, cost_limit=limit)
   assert study.is_proof(lambda_, reference(10.0, 2.0))
@@ -87,26 +88,27 @@ def test_the_learning_proof(launcher, tmp_path):
   assert study.is_proof(unsafe, reference(10.0, 2.0)) and not study.is_proof(unsafe, reference(10.0, 3.0))
 
 
-def test_configurations_of_first_seeds_are_kept(launcher, tmp_path):
+def test_configurations_of_first_seeds_are_kept(program, tmp_path):
   folder, out = tmp_path / 'x', tmp_path / 'config'
-  outcomes = study.run_study(launcher, 'gin/x.gin', ['lambda', 'unsafe'], [5, 6], folder, fresh_episodes=3)
+  outcomes = study.run_study('gin/x.gin', ['lambda', 'unsafe'], [5, 6], folder, fresh_episodes=3, program=program)
   study.copy_configs(study.Study('x', study.Reference(0.0, 1.0, 2.0), outcomes), folder, out)
   assert {path.name: path.read_text() for path in out.iterdir()} == {
       'x-lambda.gin': '# lambda-seed5', 'x-unsafe.gin': '# unsafe-seed5'}
 
 
-def test_what_was_measured_is_not_measured_again(launcher, tmp_path):
-  go = lambda fresh: study.run_study(launcher, 'gin/x.gin', ['lambda'], [5], tmp_path / 'study', fresh_episodes=fresh)
+def test_what_was_measured_is_not_measured_again(program, tmp_path):
+  go = lambda fresh: study.run_study('gin/x.gin', ['lambda'], [5], tmp_path / 'study', fresh_episodes=fresh,
+                                     program=program)
   first = go(3)
-  launcher.with_name('evaluate.py').write_text("import sys; sys.exit('called again')")
+  (tmp_path / 'evaluate.py').write_text("import sys; sys.exit('called again')")
   assert go(3) == first
   with pytest.raises(study.StudyError, match='(?s)lambda with seed 5 could not be evaluated.*called again'):
     go(10)  # More episodes than were measured.
 
 
-def test_a_run_that_fails_is_named(launcher, tmp_path):
+def test_a_run_that_fails_is_named(program, tmp_path):
   with pytest.raises(study.StudyError, match='(?s)lambda with seed 13 ended with code 1.*lambda-seed13.out.*no luck'):
-    study.run_study(launcher, 'gin/x.gin', ['lambda'], [13], tmp_path / 'study')
+    study.run_study('gin/x.gin', ['lambda'], [13], tmp_path / 'study', program=program)
 
 
 def test_the_reference_is_exact():

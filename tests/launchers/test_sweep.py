@@ -62,7 +62,7 @@ def test_a_dry_run_prints_commands_for_a_shell(finished):
   lines = done.stdout.splitlines()
   assert len(lines) == 5 and lines[0].startswith('# finished: ') and lines[1].startswith('# finished: ')
   words = shlex.split(lines[4])
-  assert words[1].endswith('launchers/run.py') and '--gin_bindings=ENVIRONMENT_STEPS = 500' in words
+  assert words[1:4] == ['-m', 'lambda_kit', 'run'] and '--gin_bindings=ENVIRONMENT_STEPS = 500' in words
   assert '--seed=4' in words and not (folder / 'tiny_grid' / 'random' / 'seed4').exists()
 
 

@@ -1,4 +1,4 @@
-"""Runs that take no time: a stand-in for launchers/run.py, told by its bindings how to behave."""
+"""Runs that take no time: a stand-in for `lambda-kit run`, told by its bindings how to behave."""
 
 import pathlib
 from typing import Sequence
@@ -50,13 +50,13 @@ for episode in range(begin, 10):
 
 def make_runs(folder: pathlib.Path, seeds: int = 1, bindings: Sequence[str] = (),
               variants: Sequence[str] = ('lambda',)) -> list[grid.Run]:
-  """The grid of a task with variants, with the stand-in as its launcher."""
-  launcher = folder / 'launchers' / 'run.py'
-  for path, content in ((launcher, _FAKE_RUN), (folder / 'gin' / 'task.gin', ''),
+  """The grid of a task with variants, with the stand-in as its program."""
+  program = folder / 'run.py'
+  for path, content in ((program, _FAKE_RUN), (folder / 'gin' / 'task.gin', ''),
                         *((folder / 'gin' / 'variants' / f'{name}.gin', '') for name in variants)):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-  return grid.make_grid(launcher, ['task'], variants, range(seeds), [], bindings, folder / 'sweep')
+  return grid.make_grid(folder, ['task'], variants, range(seeds), [], bindings, folder / 'sweep', [str(program)])
 
 
 def calls(run: grid.Run) -> list[str]:

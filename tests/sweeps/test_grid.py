@@ -11,13 +11,13 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _grid(tasks=('tiny_grid',), variants=('lambda',), seeds=(0,), gin_files=(), bindings=(), folder=pathlib.Path('/x')):
-  return grid.make_grid(_ROOT / 'launchers' / 'run.py', tasks, variants, seeds, gin_files, bindings, folder)
+  return grid.make_grid(_ROOT, tasks, variants, seeds, gin_files, bindings, folder)
 
 
-def test_a_run_is_the_plain_launcher_with_flags():
+def test_a_run_is_the_plain_command_with_flags():
   (run,) = _grid(['pointgoal1'], ['greedy'], [3], ['gin/variants/quick.gin'], ['WIDTH = 8'])
   assert run.command[1:] == [
-      str(_ROOT / 'launchers' / 'run.py'), '--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/quick.gin',
+      '-m', 'lambda_kit', 'run', '--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/quick.gin',
       '--gin_file=gin/variants/greedy.gin', '--gin_bindings=WIDTH = 8', '--seed=3',
       '--workdir=/x/sg6_pointgoal1/greedy/seed3']
 

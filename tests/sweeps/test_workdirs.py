@@ -79,8 +79,7 @@ def test_no_output_is_no_problem(tmp_path):
 
 
 def test_a_workdir_of_another_configuration_is_refused(tmp_path):
-  runs = lambda *bindings: grid.make_grid(
-      _ROOT / 'launchers' / 'run.py', ['tiny_grid'], ['random'], [0, 1], [], bindings, tmp_path)
+  runs = lambda *bindings: grid.make_grid(_ROOT, ['tiny_grid'], ['random'], [0, 1], [], bindings, tmp_path)
   workdirs.check_configurations(runs(), _ROOT)
   configuration.parse([*runs()[0].gin_files], ['run_experiment.seed = 1'], search_paths=[str(_ROOT)])
   configuration.save_config(runs()[1].workdir / 'config.gin')

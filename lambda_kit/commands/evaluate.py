@@ -1,0 +1,51 @@
+"""Evaluates a checkpoint of a run, films it, and exports its policy.
+
+  lambda-kit evaluate --workdir=runs/tiny_grid-20260101-120000
+  lambda-kit evaluate --workdir=X --which=best --episodes=90 --videos=3
+  lambda-kit evaluate --workdir=X --step=100000 --export=exported
+  lambda-kit evaluate --workdir=X --calibrate=10         # Is the bound on costs above what they turn out to be?
+
+Everything is configured by the run's own config.gin. If the checkpoint holds the score of an evaluation, that one is
+repeated, and it is said whether it came out the same to the bit. Results are added to X/evaluation/. The run may
+still be going on. The exported policy acts without gin: `lambda_kit.load_policy('exported')`.
+"""
+
+import pathlib
+
+from absl import flags
+
+from lambda_kit import resources
+from lambda_kit.experiments import checkpoint_evaluation
+from lambda_kit.experiments import configuration
+from lambda_kit.experiments import launching
+from lambda_kit.experiments import run
+
+_ROOT = resources.root()
+
+flags.adopt_module_key_flags(launching)
+
+_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.', required=True)
+_WHICH = flags.DEFINE_enum('which', checkpoint_evaluation.NEWEST,
+                           [checkpoint_evaluation.NEWEST, checkpoint_evaluation.BEST],
+                           'Which checkpoint: the newest, or the best safe one.')
+_STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint, instead of --which.', lower_bound=0)
+_EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
+_VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film. If any, the model also predicts the first one.',
+                               lower_bound=0)
+_CALIBRATE = flags.DEFINE_integer(
+    'calibrate', 0, 'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
+    lower_bound=0)
+_EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
+
+
+def main(argv: list[str]) -> None:
+  launching.begin(argv)
+  workdir = pathlib.Path(_WORKDIR.value)
+  with launching.explained('Interrupted.'):
+    config = workdir / 'config.gin'
+    if not config.is_file():
+      raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
+    configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
+                        search_paths=[str(_ROOT)])
+    run.run_experiment(job=checkpoint_evaluation.Evaluation(
+        workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value, _CALIBRATE.value))

@@ -1,0 +1,80 @@
+"""The command `lambda-kit`: finds the command that is named, imports it and nothing else, and runs it.
+
+Older Pythons read this file up to the check of their version, so its syntax is theirs.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):
+  sys.exit('error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` finds '
+           'a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable))
+
+# pylint: disable=wrong-import-position
+import difflib
+import importlib
+import types
+from typing import Sequence
+
+# Each is a module of this package with a function `main(argv)`.
+COMMANDS = {
+    'run': 'Run an experiment that gin files describe, or go on with one.',
+    'evaluate': 'Evaluate a checkpoint of a run, film it, export its policy.',
+    'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
+    'report': 'Write tables, figures and a page about all runs in a folder.',
+    'study': 'Compare variants with the exact optimum of the built-in CMDP.',
+    'list': 'List the gin files: experiments, and layers to put on them.',
+    'setup': 'Install what pip can\'t: the Safety-Gymnasium tasks.',
+    'doctor': 'Check what is installed and what works, with remedies.',
+    'benchmark': 'Measure speed and memory.',
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """Runs a command.
+
+  Args:
+    argv: The command's name and its flags. Default: what this process was called with.
+  """
+  arguments = list(sys.argv[1:] if argv is None else argv)
+  if not arguments or arguments[0] in ('-h', '--help', 'help'):
+    print(_help())
+    sys.exit(0 if arguments else 2)
+  name, rest = arguments[0], arguments[1:]
+  if name not in COMMANDS:
+    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    meant = f' Did you mean {near[0]}?' if near else ''
+    sys.exit(f'error: there is no command {name!r}.{meant} `lambda-kit --help` lists them.')
+  _start(name, rest)
+
+
+def _start(name: str, arguments: list[str]) -> None:
+  try:
+    from absl import app  # pylint: disable=import-outside-toplevel
+    module = importlib.import_module(f'lambda_kit.commands.{name}')
+  except ImportError as error:
+    if '--traceback' in arguments:
+      raise
+    # The doctor needs less than the other commands.
+    remedy = ('Install lambda_kit with all it needs: `make setup` in a clone, or pip install.' if error.name == 'absl' or
+              name == 'doctor' else '`lambda-kit doctor` says what is wrong.')
+    sys.exit(f'error: a package is missing or broken: {str(error).strip().splitlines()[0]}. {remedy}')
+  sys.argv = [f'lambda-kit {name}', *arguments]
+  _show_in_help(module)
+  app.run(module.main, argv=sys.argv)
+
+
+def _show_in_help(module: types.ModuleType) -> None:
+  """Makes `--help`, which is about the main module, tell about a command."""
+  from absl import flags  # pylint: disable=import-outside-toplevel
+  sys.modules['__main__'].__doc__ = module.__doc__
+  for flag in flags.FLAGS.get_key_flags_for_module(module):
+    flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+
+
+def _help() -> str:
+  width = max(map(len, COMMANDS))
+  return '\n'.join([
+      'Safe model-based reinforcement learning, configured by gin files.', '', 'usage: lambda-kit <command> [flags]', '',
+      *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()), '',
+      'lambda-kit <command> --help tells about its flags. To begin with:', '',
+      '  lambda-kit run --gin_file=gin/tiny_grid.gin'])

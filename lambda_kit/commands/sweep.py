@@ -1,0 +1,147 @@
+"""Runs a grid of experiments, tasks x variants x seeds, and writes the report about them.
+
+  lambda-kit sweep --tasks=sg6 --variants=lambda,greedy,unsafe,ppo_lagrangian+vector --seeds=5 --folder=results
+  lambda-kit sweep --gin_file=gin/tiny_grid.gin --variants=lambda,greedy --seeds=3 --cores=2 --memory=8
+  lambda-kit sweep --tasks=pointgoal1 --gin_file=gin/variants/quick.gin --seeds=0,3,7 --dry_run
+  lambda-kit sweep --tasks=sg6 --seeds=5 --executor=slurm --slurm=partition=gpu --run_gpus=1
+  sbatch --array=0-29 --wrap='lambda-kit sweep --tasks=sg6 --seeds=5 --index=$SLURM_ARRAY_TASK_ID'
+
+Each run is the plain lambda-kit run in a workdir of its own. The same command again completes what is missing and
+repeats nothing, whatever ended it before. Layers: the task, --gin_file, the variant, --gin_bindings.
+"""
+
+import pathlib
+import shlex
+import sys
+
+from absl import flags
+
+from lambda_kit import resources
+from lambda_kit.checkpoints import lock
+from lambda_kit.experiments import launching
+from lambda_kit.experiments import study
+from lambda_kit.reports import problems
+from lambda_kit.reports import report
+from lambda_kit.sweeps import errors
+from lambda_kit.sweeps import executors
+from lambda_kit.sweeps import grid
+from lambda_kit.sweeps import interfaces
+from lambda_kit.sweeps import memory
+from lambda_kit.sweeps import status as status_lib
+from lambda_kit.sweeps import supervision
+from lambda_kit.sweeps import workdirs
+
+_ROOT = resources.root()
+
+flags.adopt_module_key_flags(launching)
+
+_TASKS = flags.DEFINE_list('tasks', [], 'sg6, names of files in gin/, or gin files. Default: the first --gin_file.')
+_VARIANTS = flags.DEFINE_list('variants', [study.BASE], 'Names of files in gin/variants and gin/baselines, several '
+                              'joined by +, or gin files; lambda is the experiment as it is.')
+_SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of them: 0,3,7.')
+_FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Where workdirs, outputs and the report go.')
+_EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs are run.')
+_RUN_CORES = flags.DEFINE_integer('run_cores', 1, 'Cores of one run.', lower_bound=1)
+_RUN_MEMORY = flags.DEFINE_float(
+    'run_memory', None, f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, and those of the '
+    'largest replay of pictures.', lower_bound=0.0)
+_RUN_GPUS = flags.DEFINE_integer('run_gpus', 0, 'GPUs of one run.', lower_bound=0)
+_CORES = flags.DEFINE_integer('cores', None, 'Local: cores of all runs together. Default: all.', lower_bound=1)
+_MEMORY = flags.DEFINE_float('memory', None, 'Local: gigabytes of all runs together. Default: what is free.')
+_GPUS = flags.DEFINE_list('gpus', [], 'Local: ids of the GPUs of all runs together.')
+_SLURM = flags.DEFINE_multi_string('slurm', [], 'SLURM: an option of sbatch, such as partition=gpu; may be repeated.')
+_RAY_ADDRESS = flags.DEFINE_string('ray_address', 'auto', 'Ray: host:port of the cluster. Default: this machine\'s.')
+_MAX_RETRIES = flags.DEFINE_integer('max_retries', 2, 'How often a run that failed is tried again.', lower_bound=0)
+_KEEP_GOING = flags.DEFINE_bool('keep_going', False, 'Go on if an experiment fails at once with every seed.')
+_INDEX = flags.DEFINE_integer('index', None, 'Only this run of the grid, from 0, on this machine: for job arrays.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, as a shell understands them, and stop.')
+
+
+def _make_grid() -> list[grid.Run]:
+  runs = grid.make_grid(_ROOT, _TASKS.value, _VARIANTS.value, grid.parse_seeds(_SEEDS.value),
+                        launching.GIN_FILE.value, launching.GIN_BINDINGS.value, pathlib.Path(_FOLDER.value).resolve())
+  if _INDEX.value is None:
+    return runs
+  if not 0 <= _INDEX.value < len(runs):
+    raise errors.SweepError(f'--index={_INDEX.value}, but the grid has {len(runs)} runs: indices are 0 to '
+                            f'{len(runs) - 1}, as in sbatch --array=0-{len(runs) - 1}.')
+  return [runs[_INDEX.value]]
+
+
+def _make_executor(folder: pathlib.Path, run_memory: float) -> interfaces.Executor:
+  slurm = {}
+  for option in _SLURM.value:
+    name, equals, value = option.partition('=')
+    if not equals:
+      raise errors.SweepError(f'--slurm={option} is no option with a value. Write --slurm=partition=gpu.')
+    slurm[name.replace('-', '_')] = int(value) if value.isdecimal() else value
+  return executors.make_executor(
+      'local' if _INDEX.value is not None else _EXECUTOR.value, folder, executors.Options(
+          interfaces.Needs(_RUN_CORES.value, run_memory, _RUN_GPUS.value), _CORES.value, _MEMORY.value,
+          _GPUS.value, slurm, _RAY_ADDRESS.value))
+
+
+def _prepare_folder(folder: pathlib.Path) -> None:
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise errors.SweepError(f'Can not write to {folder}: {error.strerror}. Choose another with --folder.') from error
+
+
+def _print_commands(runs: list[grid.Run]) -> None:
+  for run in runs:
+    print(f'{"# finished: " if workdirs.is_finished(run.workdir) else ""}{shlex.join(run.command)}')
+
+
+def _run(runs: list[grid.Run], folder: pathlib.Path, run_memory: float) -> list[supervision.RunStatus]:
+  executor = _make_executor(folder, run_memory)
+  try:
+    supervisor = supervision.Supervisor(runs, executor, _MAX_RETRIES.value, _KEEP_GOING.value)
+    with status_lib.StatusView(supervisor.statuses) as view:
+      return supervisor.run(on_change=view.tell)
+  finally:
+    executor.close()
+
+
+def _write_report(folder: pathlib.Path) -> None:
+  collected = report.write_report(folder, folder / 'report', _ROOT)
+  print(report.overview(collected))
+  print(problems.summarize(collected.problems))
+  print(f'The report: {folder}/report/index.html')
+
+
+def _sweep() -> None:
+  runs, folder = _make_grid(), pathlib.Path(_FOLDER.value).resolve()
+  configurations = workdirs.check_configurations(runs, _ROOT)
+  run_memory = memory.needed_gigabytes(configurations) if _RUN_MEMORY.value is None else _RUN_MEMORY.value
+  if _DRY_RUN.value:
+    _print_commands(runs)
+    return
+  _prepare_folder(folder)
+  if _INDEX.value is not None:
+    statuses = _run(runs, folder, run_memory)
+    print(f'The report, when all runs are done: lambda-kit report --runs={folder} --out={folder}/report')
+  else:
+    try:
+      with lock.WorkdirLock(folder):
+        statuses = _run(runs, folder, run_memory)
+        _write_report(folder)
+    except lock.WorkdirLockedError as error:  # Of this folder: runs are other processes.
+      raise errors.SweepError(f'Another sweep is at work in {folder}. Wait for it to end, or choose another '
+                              '--folder.') from error
+  failed = sum(status.state is interfaces.State.FAILED for status in statuses)
+  if failed:
+    raise errors.SweepError(f'{failed} of {len(runs)} runs failed; the table says why. The same command tries them '
+                            'again, from where they were.')
+
+
+def main(argv: list[str]) -> None:
+  launching.begin(argv)
+  left = ' Jobs of SLURM stay in the queue: scancel ends them.' if _EXECUTOR.value == 'slurm' else ''
+  with launching.explained(f'Interrupted. The same command goes on with what is missing.{left}'):
+    try:
+      _sweep()
+    except errors.SweepError as error:
+      if launching.TRACEBACK.value:
+        raise
+      sys.exit(f'error: {error}')
