@@ -1,28 +1,30 @@
-# `make run` and `make test` do everything on a fresh machine, set-up included.
+# `make run` and `make test` do everything on a fresh machine, set-up included. With another Python than the newest that
+# is found: make test PYTHON=python3.12
 .PHONY: run test proofs faults setup doctor benchmark clean
-PYTHON := .venv/bin/python
+VENV_PYTHON := .venv/bin/python
 FLAGS ?=
+export PYTHON
 
 run: setup  ## PointGoal1 in its quick profile: table, learning curve and video in runs/
-	$(PYTHON) launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin $(FLAGS)
+	$(VENV_PYTHON) launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin $(FLAGS)
 
 test: setup  ## on all cores, at most 8
-	$(PYTHON) -m pytest -m "not slow" --numprocesses=auto --maxprocesses=8 --dist=worksteal $(FLAGS)
+	$(VENV_PYTHON) -m pytest -m "not slow" --numprocesses=auto --maxprocesses=8 --dist=worksteal $(FLAGS)
 
 proofs: setup  ## the slow tests
-	$(PYTHON) -m pytest -m slow $(FLAGS)
+	$(VENV_PYTHON) -m pytest -m slow $(FLAGS)
 
 faults: setup  ## kills, full disks, damaged files: what becomes of runs, and what a checkpoint costs
-	$(PYTHON) -m tests.faults.harness $(FLAGS)
+	$(VENV_PYTHON) -m tests.faults.harness $(FLAGS)
 
 setup:
 	@./setup.sh
 
 doctor: setup
-	$(PYTHON) launchers/doctor.py $(FLAGS)
+	$(VENV_PYTHON) launchers/doctor.py $(FLAGS)
 
 benchmark: setup
-	$(PYTHON) launchers/benchmark.py $(FLAGS)
+	$(VENV_PYTHON) launchers/benchmark.py $(FLAGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .hypothesis

@@ -1,39 +1,81 @@
 #!/usr/bin/env bash
 # Prepares a fresh machine: a virtual environment in .venv with the pinned lock, and a software OpenGL.
 # Safe to call again: a call that finds everything in place takes a second. `make setup` calls this.
+#   PYTHON=python3.12 ./setup.sh     # Another Python than the newest that is found.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# safety-gymnasium needs mujoco 2.3.3, whose newest wheels are for Python 3.11.
+# A command may be there and fail, as the shims of pyenv do, so each is tried.
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+identity_of() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
+can_make_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+# The newest supported Python. 3.14 comes last, since the tested MuJoCo has no wheel for it.
 find_python() {
-  local candidate
-  for candidate in "${PYTHON:-}" python3.11 python3 python; do
-    [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
-      command -v "$candidate"; return
-    fi
+  local version candidate
+  for version in 3.13 3.12 3.11 3.14; do
+    for candidate in "python$version" python3 python "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
+      if [ "$(version_of "$candidate")" = "$version" ] && can_make_environments "$candidate"; then
+        echo "$candidate"; return
+      fi
+    done
   done
   return 1
 }
 
+explain_python() {
+  cat >&2 <<'TEXT'
+setup: found no Python 3.11, 3.12 or 3.13 that can make virtual environments. As root:
+  Debian 13      apt-get install python3.13 python3.13-venv
+  Debian 12      apt-get install python3.11 python3.11-venv
+  Ubuntu 24.04   apt-get install python3.12 python3.12-venv
+  Ubuntu 22.04   apt-get install python3.11 python3.11-venv    (from "universe")
+  Fedora         dnf install python3.13
+  macOS          brew install python@3.13
+Without root, pyenv or uv install one: pyenv install 3.13. One that is elsewhere: make setup PYTHON=/path/to/python3.13
+TEXT
+  exit 1
+}
+
+if [ -n "${PYTHON:-}" ]; then
+  case "$(version_of "$PYTHON" || true)" in
+    3.11|3.12|3.13|3.14) ;;
+    '') fail "PYTHON=$PYTHON does not run. Name a Python 3.11, 3.12 or 3.13, or none: then the newest is taken." ;;
+    *) fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"); lambda_kit needs 3.11, 3.12 or 3.13." ;;
+  esac
+  can_make_environments "$PYTHON" || fail "PYTHON=$PYTHON can't make virtual environments. On Debian and Ubuntu: apt-get install python$(version_of "$PYTHON")-venv"
+fi
+
+# An environment that another Python made, that lost its Python, or that has no pip (uv's) is made anew.
+python=.venv/bin/python
+if [ -e .venv ]; then
+  if ! $python -m pip --version >/dev/null 2>&1 || { [ -n "${PYTHON:-}" ] && [ "$(identity_of $python)" != "$(identity_of "$PYTHON")" ]; }; then
+    echo "setup: .venv was made by another Python, and is made anew"
+    rm -rf .venv
+  fi
+fi
+
 stamp=.venv/ready
-wanted=$(cat requirements.lock pyproject.toml setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat requirements.lock pyproject.toml setup.py setup.sh | cksum)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
-  python=$(find_python) || fail "Python 3.11 was not found. Install it (Debian 12, Ubuntu: apt-get install python3.11 python3.11-venv) or name it: PYTHON=/path/to/python3.11 make setup"
-  echo "setup: environment in .venv with $("$python" --version)"
-  if [ ! -x .venv/bin/python ]; then
-    "$python" -m venv .venv 2>/dev/null || { rm -rf .venv; fail "'$python -m venv' failed. On Debian and Ubuntu: apt-get install python3.11-venv"; }
+  if [ ! -e .venv ]; then
+    base=${PYTHON:-$(find_python)} || explain_python
+    echo "setup: environment in .venv with $("$base" --version)"
+    "$base" -m venv .venv || { rm -rf .venv; fail "'$base -m venv .venv' failed; the reason is above."; }
+  fi
+  if [ "$(version_of $python)" = 3.14 ]; then
+    echo "setup: warning: Python 3.14 is not tested. MuJoCo 3.3.7 has no wheel for it: 3.8.1 takes its place, which simulates contacts a little differently." >&2
   fi
   # --no-deps: the lock is complete, and safety-gymnasium's own pins can't be met on this Python.
-  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements.lock
-  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+  $python -m pip install -qq --disable-pip-version-check --no-deps -r requirements.lock
+  $python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
   echo "$wanted" > $stamp
 fi
 
 # Software OpenGL, for cameras on machines without a screen. Which back ends work is asked of OpenGL itself.
-works() { .venv/bin/python -m lambda_kit.environments.opengl --quiet; }
+works() { $python -m lambda_kit.environments.opengl --quiet; }
 packages="libegl1 libgl1-mesa-dri libopengl0 libosmesa6"
 if ! works; then
   command -v apt-get >/dev/null || fail "no working OpenGL. Install Mesa's EGL or OSMesa with your system's package manager (Debian's names: $packages)."
@@ -41,6 +83,6 @@ if ! works; then
   echo "setup: installing a software OpenGL ($packages)"
   apt-get update -qq || fail "apt-get update failed; OpenGL ($packages) could not be installed."
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null
-  works || fail "OpenGL does not work although $packages are installed; .venv/bin/python launchers/doctor.py tells more."
+  works || fail "OpenGL does not work although $packages are installed; .venv/bin/lambda-kit doctor tells more."
 fi
 echo "setup: ready"

@@ -2,6 +2,8 @@
 
   lambda-kit doctor
   lambda-kit doctor --contact_sheet=sg6.png
+
+The last line is the verdict; the exit code is 0 if everything works, else 1.
 """
 
 import pathlib
@@ -16,6 +18,8 @@ from lambda_kit.experiments import doctor
 
 _CONTACT_SHEET = flags.DEFINE_string('contact_sheet', 'runs/doctor/sg6_views.png',
                                      'Where to draw the first-person views of SG6; empty for no picture.')
+_COLOURS = {doctor.State.OK: 'green', doctor.State.WARNING: 'yellow', doctor.State.FAILS: 'red',
+            doctor.State.NOT_NEEDED: 'dim'}
 
 
 def main(argv: list[str]) -> None:
@@ -26,8 +30,10 @@ def main(argv: list[str]) -> None:
   findings = doctor.examine(pathlib.Path(_CONTACT_SHEET.value) if _CONTACT_SHEET.value else None)
   console = rich_console.Console(soft_wrap=True, highlight=False)
   for finding in findings:
-    mark = '[green]ok   [/]' if finding.works else '[red]fails[/]'
-    console.print(f'{mark} {finding.what:18s}', end='')
+    console.print(f'[{_COLOURS[finding.state]}]{finding.state.value:10s}[/] {finding.what:18s}', end='')
     console.print(finding.detail, markup=False)
-  if not doctor.healthy(findings):
-    sys.exit('Some things need mending: see the remedies above.')
+    if finding.remedy:
+      console.print(f'{"":29s}Remedy: {finding.remedy}', markup=False)
+  sentence, works = doctor.verdict(findings)
+  console.print(f'Verdict: {sentence}', markup=False)
+  sys.exit(0 if works else 1)
