@@ -17,15 +17,14 @@ costs for the next one, which backward induction finds exactly. That ends when n
 Legend, beyond that of `types.py`: S states, M actions (finitely many, hence not A), K policies of a mixture.
 """
 
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
-from scipy import optimize
-from scipy import sparse
 
 # The value that `solve` returns is at most this far below the optimum, rounding errors apart.
 TOLERANCE = 1e-7
 _SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_tolerance': 1e-9}
+# SciPy is imported by the functions that need it: it is slow to import, and a run solves no linear program.
 
 
 class FiniteCmdp(NamedTuple):
@@ -135,6 +134,7 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   Raises:
     InfeasibleError: if no policy within the limits was found.
   """
+  from scipy import sparse  # pylint: disable=import-outside-toplevel
   _check(cmdp)
   num_states, num_actions = cmdp.rewards.shape
   pairs = num_states * num_actions
@@ -147,9 +147,8 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   shifted = limits
   for _ in range(max_rounds):
     # The measure sums to T: (1 - discount) T = 1 enters in the initial states.
-    result = optimize.linprog(
-        -cmdp.rewards.reshape(pairs), A_ub=cmdp.costs.reshape(pairs, -1).T, b_ub=shifted,
-        A_eq=leave - discount * enter, b_eq=cmdp.initial, options=_SOLVER_OPTIONS)
+    result = _linear_program(-cmdp.rewards.reshape(pairs), A_ub=cmdp.costs.reshape(pairs, -1).T, b_ub=shifted,
+                             A_eq=leave - discount * enter, b_eq=cmdp.initial)
     if not result.success:
       break
     policy = _conditional(np.maximum(result.x, 0.0).reshape(num_states, num_actions))
@@ -174,15 +173,20 @@ def _best_mixture(cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray,
   values = np.einsum('ktsm,sm->k', measures, objective)
   costs = np.einsum('ktsm,smc->kc', measures, cmdp.costs)
   # Variables are the weights and the excess. SciPy minimises, hence the signs of the values and of the marginals.
-  result = optimize.linprog(
-      np.append(-values, 1.0), options=_SOLVER_OPTIONS,
-      A_ub=np.column_stack([costs.T, -np.ones(len(limits))]), b_ub=limits,
+  result = _linear_program(
+      np.append(-values, 1.0), A_ub=np.column_stack([costs.T, -np.ones(len(limits))]), b_ub=limits,
       A_eq=np.append(np.ones(num_measures), 0.0)[None], b_eq=[1.0],
       bounds=[(0.0, None)] * num_measures + [(0.0, max_excess)])
   if not result.success:
     raise RuntimeError(f'The linear program was not solved: {result.message}')
   multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
   return result.x[:-1], result.x[-1], -result.eqlin.marginals[0], multipliers
+
+
+def _linear_program(objective: np.ndarray, **constraints: Any) -> Any:
+  """Minimises as SciPy's `linprog` does."""
+  from scipy import optimize  # pylint: disable=import-outside-toplevel
+  return optimize.linprog(objective, options=_SOLVER_OPTIONS, **constraints)
 
 
 def _greedy_policy(cmdp: FiniteCmdp, rewards: np.ndarray) -> np.ndarray:

@@ -10,8 +10,6 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.experiments import evaluation
 from lambda_kit.experiments import run
-from lambda_kit.reports import calibration_figures
-from lambda_kit.reports import drawing
 
 _BINS = 10
 
@@ -38,6 +36,9 @@ def write_calibration(experiment: run.Experiment, num_episodes: int, num_trained
     `horizon`, `episodes`, and for each constraint what `compare` finds: `constraints` for new episodes, and `trained`
     for as many of training, or all of these if there are fewer.
   """
+  # Here, since Matplotlib is slow to import.
+  from lambda_kit.reports import calibration_figures  # pylint: disable=import-outside-toplevel
+  from lambda_kit.reports import drawing  # pylint: disable=import-outside-toplevel
   agent, learner = experiment.agent, experiment.learner
   if not isinstance(agent, core.ForecasterBuilder):
     raise NothingToCalibrateError(f'The agent {type(agent).__name__} has no models to bound costs with.')

@@ -7,8 +7,6 @@ from absl import logging
 
 from lambda_kit import core
 from lambda_kit.experiments import run
-from lambda_kit.reports import drawing
-from lambda_kit.reports import prediction_figures
 
 NUM_SEEN = 5  # n, observations that the model is shown.
 NUM_PREDICTED = 45  # m, agent steps that it then predicts.
@@ -39,6 +37,9 @@ def write_prediction(experiment: run.Experiment, number: int, environment_steps:
     return None
   predictor = experiment.agent.make_predictor(experiment.evaluation_environment, experiment.learner,
                                               experiment.seeds.evaluation_actor)
+  # Here, since Matplotlib is slow to import.
+  from lambda_kit.reports import drawing  # pylint: disable=import-outside-toplevel
+  from lambda_kit.reports import prediction_figures  # pylint: disable=import-outside-toplevel
   prediction = predictor(observation, action, NUM_SEEN)
   truth = prediction.truth
   errors = {part: dict(model=prediction_figures.errors(truth[part], prediction.model[part]).tolist(),

@@ -17,7 +17,6 @@ from lambda_kit.experiments import prediction
 from lambda_kit.experiments import run
 from lambda_kit.experiments import terminal
 from lambda_kit.experiments import video
-from lambda_kit.reports import curves
 from lambda_kit.reports import tables
 
 
@@ -137,6 +136,8 @@ def _train(experiment: run.Experiment, folder: pathlib.Path, stream: TextIO | No
 def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: run.Settings,
                    constraint_names: Sequence[str]) -> pathlib.Path:
   """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
+  # Here, since Matplotlib is slow to import and needed at the end only.
+  from lambda_kit.reports import curves  # pylint: disable=import-outside-toplevel
   table = tables.evaluation_table(rows, settings.cost_limit, constraint_names)
   print(f'\n{table}\nEverything is in {folder}')
   try:

@@ -3,9 +3,9 @@
 import chex
 import jax
 import jax.numpy as jnp
-import rlax
 
 from lambda_kit import types
+from lambda_kit.quick_rlax import rlax
 
 
 def lambda_values(rewards: types.Array, continuations: types.Array, next_values: types.Array, discount: float,
