@@ -12,11 +12,20 @@ version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/de
 identity_of() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null; }
 can_make_environments() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 
+# Which command runs: the given one, such as python3.12, or else pyenv's Python of that version.
+resolve() {
+  local candidate
+  for candidate in "$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/${1#python}".*/bin/python; do
+    if version_of "$candidate" >/dev/null; then echo "$candidate"; return; fi
+  done
+  return 1
+}
+
 # The newest supported Python. 3.14 comes last, since the tested MuJoCo has no wheel for it.
 find_python() {
   local version candidate
   for version in 3.13 3.12 3.11 3.14; do
-    for candidate in "python$version" python3 python "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
+    for candidate in "$(resolve "python$version")" python3 python; do
       if [ "$(version_of "$candidate")" = "$version" ] && can_make_environments "$candidate"; then
         echo "$candidate"; return
       fi
@@ -39,19 +48,21 @@ TEXT
   exit 1
 }
 
+asked=
 if [ -n "${PYTHON:-}" ]; then
-  case "$(version_of "$PYTHON" || true)" in
+  asked=$(resolve "$PYTHON") || fail "PYTHON=$PYTHON does not run. Name a Python 3.11, 3.12 or 3.13, or none: then the newest is taken."
+  version=$(version_of "$asked")
+  case "$version" in
     3.11|3.12|3.13|3.14) ;;
-    '') fail "PYTHON=$PYTHON does not run. Name a Python 3.11, 3.12 or 3.13, or none: then the newest is taken." ;;
-    *) fail "PYTHON=$PYTHON is Python $(version_of "$PYTHON"); lambda_kit needs 3.11, 3.12 or 3.13." ;;
+    *) fail "PYTHON=$PYTHON is Python $version; lambda_kit needs 3.11, 3.12 or 3.13." ;;
   esac
-  can_make_environments "$PYTHON" || fail "PYTHON=$PYTHON can't make virtual environments. On Debian and Ubuntu: apt-get install python$(version_of "$PYTHON")-venv"
+  can_make_environments "$asked" || fail "PYTHON=$PYTHON can't make virtual environments. On Debian and Ubuntu: apt-get install python$version-venv"
 fi
 
 # An environment that another Python made, that lost its Python, or that has no pip (uv's) is made anew.
 python=.venv/bin/python
 if [ -e .venv ]; then
-  if ! $python -m pip --version >/dev/null 2>&1 || { [ -n "${PYTHON:-}" ] && [ "$(identity_of $python)" != "$(identity_of "$PYTHON")" ]; }; then
+  if ! $python -m pip --version >/dev/null 2>&1 || { [ -n "$asked" ] && [ "$(identity_of $python)" != "$(identity_of "$asked")" ]; }; then
     echo "setup: .venv was made by another Python, and is made anew"
     rm -rf .venv
   fi
@@ -61,7 +72,7 @@ stamp=.venv/ready
 wanted=$(cat requirements.lock pyproject.toml setup.py setup.sh | cksum)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
   if [ ! -e .venv ]; then
-    base=${PYTHON:-$(find_python)} || explain_python
+    base=${asked:-$(find_python)} || explain_python
     echo "setup: environment in .venv with $("$base" --version)"
     "$base" -m venv .venv || { rm -rf .venv; fail "'$base -m venv .venv' failed; the reason is above."; }
   fi

@@ -8,6 +8,7 @@ lambda_kit.
 """
 
 import pathlib
+import signal
 
 from absl import app
 
@@ -17,6 +18,7 @@ from lambda_kit import resources
 def main(argv: list[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
+  signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lambda-kit list | head` ends without a stack trace.
   # Later ones win: those of the current folder.
   found = {str(path.relative_to(root)): path for root in (resources.root(), pathlib.Path())
            for path in sorted((root / 'gin').rglob('*.gin'))}

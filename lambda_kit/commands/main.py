@@ -12,6 +12,7 @@ if sys.version_info < (3, 11):
 # pylint: disable=wrong-import-position
 import difflib
 import importlib
+import signal
 import types
 from typing import Sequence
 
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """
   arguments = list(sys.argv[1:] if argv is None else argv)
   if not arguments or arguments[0] in ('-h', '--help', 'help'):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `lambda-kit --help | head` ends without a stack trace.
     print(_help())
     sys.exit(0 if arguments else 2)
   name, rest = arguments[0], arguments[1:]
