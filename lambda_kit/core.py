@@ -1,6 +1,7 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
+import sys
 from typing import Any, Callable, Generic, Iterator, NamedTuple, Protocol, Sequence, TypeVar, runtime_checkable
 
 import dm_env
@@ -26,6 +27,11 @@ class Environment(dm_env.Environment):
   def task_name(self) -> str:
     """Says which problem this is. Data and agents of environments with different names are not mixed."""
     return type(self).__name__
+
+  @property
+  def mujoco_version(self) -> str | None:
+    """Of the MuJoCo in the process that simulates; None if there is none. Scores of different physics aren't mixed."""
+    return getattr(sys.modules.get('mujoco'), '__version__', None)
 
   @property
   @abc.abstractmethod

@@ -26,6 +26,7 @@ run_experiment.title = %TASK  # gin/envs/safety_gymnasium.gin:15
 SafetyGymnasium.observations = ('image',)  # gin/envs/safety_gymnasium.gin:13
 SafetyGymnasium.task = %TASK  # gin/envs/safety_gymnasium.gin:12
 """
+_VERSIONS = {'mujoco': '3.3.7'}
 # What a learner logs beside what reports show: the names and digits are LAMBDA's own.
 _OTHER_METRICS = {name: 0.4907914698123932 for name in (
     'cost_critic_gradient_norm', 'cost_critic_loss', 'cost_expected', 'cost_log_prob', 'cost_mean', 'cost_value/0',
@@ -36,7 +37,7 @@ _OTHER_METRICS = {name: 0.4907914698123932 for name in (
 
 def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed=0, steps=1_000_000, evaluations=4,
               episode_return=10.0, cost_return=20.0, cost_regret=0.03, limit=25.0, episodes=10, bindings='',
-              learner_rows=20, stop_after=None, diagnoses=()) -> pathlib.Path:
+              learner_rows=20, stop_after=None, diagnoses=(), versions=_VERSIONS) -> pathlib.Path:
   """Writes a run whose evaluations rise linearly to `episode_return` + seed, and fall to `cost_return`.
 
   Args:
@@ -55,12 +56,15 @@ def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed
     learner_rows: How many.
     stop_after: Evaluations after which the run stopped.
     diagnoses: Messages of warnings.
+    versions: Those that the run recorded; None for a run that is older than such records.
   """
   folder.mkdir(parents=True)
   every = steps // evaluations
   (folder / 'config.gin').write_text(
       _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, every=every, limit=limit, episodes=episodes)
       + bindings)
+  if versions is not None:
+    (folder / 'versions.json').write_text(json.dumps(versions))
   rows = []
   for i in range(1, evaluations + 1)[:stop_after]:
     share = i / evaluations

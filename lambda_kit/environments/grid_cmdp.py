@@ -186,6 +186,10 @@ class GridCmdp(core.Environment):
     return 'GridCmdp ' + '/'.join(''.join(row) for row in self._grid)
 
   @property
+  def mujoco_version(self) -> None:
+    return None  # Also in a process that has imported MuJoCo for something else.
+
+  @property
   def constraint_names(self) -> tuple[str, ...]:
     return ('hazards',) if self._costs.shape[1] == 1 else ('hazards_1', 'hazards_2')
 

@@ -106,6 +106,10 @@ class IsolatedEnvironment(core.Environment):
     return self._specs.task_name
 
   @property
+  def mujoco_version(self) -> str | None:
+    return self._specs.mujoco_version
+
+  @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._specs.constraint_names
 

@@ -40,6 +40,10 @@ class EnvironmentWrapper(core.Environment):
     return self._environment.task_name
 
   @property
+  def mujoco_version(self) -> str | None:
+    return self._environment.mujoco_version
+
+  @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._environment.constraint_names
 

@@ -96,7 +96,7 @@ def resolved_config() -> str:
 
 def save_config(path: str | os.PathLike[str]) -> None:
   """Writes `resolved_config`. `parse([path])` leads to the same configuration."""
-  _write(path, resolved_config())
+  write_file(path, resolved_config())
 
 
 def differing_lines(before: str, after: str) -> list[str]:
@@ -110,7 +110,7 @@ def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, A
   replaced = replaced or {}
   bindings = {key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
               for key, value in gin_internals.operative_bindings().items()}
-  _write(path, _format_config(bindings, {}))
+  write_file(path, _format_config(bindings, {}))
 
 
 def format_error(error: Exception) -> str:
@@ -166,7 +166,7 @@ def format_value(value: Any, width: int = 100) -> str:
   return repr(value)
 
 
-def _write(path: str | os.PathLike[str], text: str) -> None:
+def write_file(path: str | os.PathLike[str], text: str) -> None:
   """Writes to a temporary file and renames it, so that nobody finds half a file."""
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,8 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.experiments import environment_loop
+from lambda_kit.experiments import run
+from lambda_kit.metrics import physics
 from lambda_kit.metrics import scores
 
 
@@ -31,6 +33,7 @@ class Played(NamedTuple):
   timesteps: Sequence[dm_env.TimeStep]  # T, which followed them.
   step_counts: Sequence[int]  # T, simulator steps.
   seconds: float
+  mujoco_version: str | None  # Where it was simulated.
 
 
 class ActorPool(Protocol):
@@ -89,6 +92,7 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     if isinstance(played, Exception):
       self._count_failure(number, played)
       return None
+    self._check_physics(played)
     self.largest_staleness = max(self.largest_staleness, self.state.updates - updates)
     self._actor.observe_first(played.first)
     for action, timestep in zip(played.actions, played.timesteps):
@@ -105,6 +109,13 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
 
   def close(self) -> None:
     self._pool.close()
+
+  def _check_physics(self, played: Played) -> None:
+    """Refuses episodes of a machine with another MuJoCo: the run's record would tell half of the truth."""
+    theirs, ours = played.mujoco_version, self._environment.mujoco_version
+    if physics.of_version(theirs) != physics.of_version(ours):
+      raise run.SetupError(f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
+                           'install the same version on all machines.')
 
   def _begin_episodes(self) -> None:
     if self._due() and self._under_way:

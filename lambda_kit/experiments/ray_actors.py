@@ -60,7 +60,8 @@ class EpisodeActor:
       self._actor.observe(actions[-1], timestep)
       timesteps.append(_copy(timestep))
       counts.append(self._environment.last_step_count)
-    return distributed_loop.Played(_copy(first), actions, timesteps, counts, time.perf_counter() - started)
+    return distributed_loop.Played(_copy(first), actions, timesteps, counts, time.perf_counter() - started,
+                                   self._environment.mujoco_version)
 
 
 class _Variables(core.VariableSource):

@@ -16,7 +16,9 @@ from lambda_kit.experiments import loggers as loggers_lib
 from lambda_kit.experiments import prediction
 from lambda_kit.experiments import run
 from lambda_kit.experiments import terminal
+from lambda_kit.experiments import versions as versions_lib
 from lambda_kit.experiments import video
+from lambda_kit.metrics import physics
 from lambda_kit.reports import tables
 
 
@@ -24,7 +26,7 @@ _FPS = 30
 
 
 class ConfigChangedError(ValueError):
-  """A run would go on with another configuration than it began with."""
+  """A run would go on with another configuration, or under another physics, than it began with."""
 
 
 class Training:
@@ -47,7 +49,7 @@ class Training:
   def __call__(self, experiment: run.Experiment) -> list[dict[str, Any]]:
     """Trains to the end. Returns the rows of all evaluations, earlier ones of a resumed run included."""
     with lock.WorkdirLock(self._folder):
-      _record_configuration(self._folder, self._allow_config_change)
+      _record_configuration(self._folder, experiment.environment.mujoco_version, self._allow_config_change)
       self._on_recorded()
       return _train(experiment, self._folder, self._stream)
 
@@ -150,19 +152,45 @@ def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: r
                   str(folder)) from error
 
 
-def _record_configuration(folder: pathlib.Path, allow_change: bool) -> None:
-  """Writes the configuration of a new run; compares it with that of one that goes on."""
+def _record_configuration(folder: pathlib.Path, mujoco_version: str | None, allow_change: bool) -> None:
+  """Writes configuration and versions of a new run; compares them with those of one that goes on."""
   path = folder / 'config.gin'
-  if path.exists():
-    lines = configuration.differing_lines(path.read_text('utf-8'), configuration.resolved_config())
-    if not lines:
-      return
-    if not allow_change:
-      raise ConfigChangedError(
-          f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
-          '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
-          '--allow_config_change to go on with the changes.')
+  goes_on = path.exists()
+  lines = configuration.differing_lines(path.read_text('utf-8'), configuration.resolved_config()) if goes_on else []
+  if lines and not allow_change:
+    raise ConfigChangedError(
+        f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
+        '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
+        '--allow_config_change to go on with the changes.')
+  # Before the configuration: a run with one but without versions is older than such records.
+  _record_versions(folder, mujoco_version, goes_on, allow_change)
+  if lines:
     earlier = folder / f'config.{len(list(folder.glob("config.*.gin")))}.gin'
     path.rename(earlier)
     logging.warning('The run goes on with a changed configuration; the one before is in %s.', earlier)
-  configuration.save_config(path)
+  if lines or not goes_on:
+    configuration.save_config(path)
+
+
+def _record_versions(folder: pathlib.Path, mujoco_version: str | None, goes_on: bool, allow_change: bool) -> None:
+  versions = versions_lib.current(mujoco_version)
+  if not goes_on:
+    versions_lib.record(folder, versions)
+    return
+  try:
+    recorded = versions_lib.read(folder)
+  except versions_lib.VersionsError as error:
+    raise ConfigChangedError(f'The run in {folder} can not go on: {error}. Delete that file if it ran under MuJoCo '
+                             f'{physics.VERSION_BEFORE_RECORDS}, else begin a new run in another --workdir.') from error
+  before = recorded or {'mujoco': None if mujoco_version is None else physics.VERSION_BEFORE_RECORDS}
+  if not versions_lib.same_physics(before, versions) and not allow_change:
+    raise ConfigChangedError(
+        f'{folder} holds a run under MuJoCo {before["mujoco"]}, and this is MuJoCo {mujoco_version}, whose physics '
+        f'differs: install mujoco=={before["mujoco"]} to go on with it, give another --workdir to begin a new run, or '
+        '--allow_config_change to go on under another physics.')
+  if changes := versions_lib.differences(before, versions):
+    logging.warning('The run goes on with %s: it may not be, to the bit, as if it had not been stopped.',
+                    ', '.join(changes))
+    versions_lib.record(folder, versions, before)
+  elif recorded is None:
+    versions_lib.record(folder, versions)

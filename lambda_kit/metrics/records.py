@@ -3,7 +3,7 @@
 A file is one object:
 
   schema   'lambda_kit.scores'
-  version  1; a reader refuses any other
+  version  2; 1 had no `mujoco`, which is then that of `physics.version_before_records`; a reader refuses any other
   scores   a list with one object for each seed:
     task               e.g. 'PointGoal1'
     algorithm          e.g. 'LAMBDA'
@@ -18,6 +18,7 @@ A file is one object:
                        stopped and went on are included
     config_hash        of all bindings that can change the outcome, the seed left out
     workdir            where the run's logs are, from the folder that was read
+    mujoco             version of the MuJoCo that simulated the task, null for tasks that it doesn't simulate
 """
 
 import dataclasses
@@ -29,10 +30,12 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from lambda_kit.metrics import physics
 from lambda_kit.metrics import protocols as protocols_lib
 
 SCHEMA = 'lambda_kit.scores'
-VERSION = 1
+VERSION = 2
+_READ = (1, VERSION)
 
 
 class ScoresError(ValueError):
@@ -57,6 +60,7 @@ class SeedScore:
   wall_seconds: float
   config_hash: str
   workdir: str
+  mujoco: str | None
 
   @property
   def safe(self) -> bool:
@@ -75,7 +79,7 @@ class SeedScore:
         protocols_lib.Protocol.from_json(value['protocol']), int(value['environment_steps']),
         _finite(value['episode_return']), tuple(map(_finite, value['cost_return'])),
         tuple(map(_finite, value['cost_regret'])), float(value['wall_seconds']), str(value['config_hash']),
-        str(value['workdir']))
+        str(value['workdir']), _version(value['mujoco']))
 
 
 def dump_scores(scores: Sequence[SeedScore]) -> str:
@@ -94,7 +98,8 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
 
   Raises:
     ScoresError: The file is no file of scores, or of another version, or a row of it is incomplete.
-    ProtocolError: A row has another protocol. Nothing is returned: averages over a part would hide it.
+    ProtocolError: A row has another protocol, or another physics than others of its task and algorithm. Nothing is
+      returned: averages over a part would hide it.
   """
   path = pathlib.Path(path)
   try:
@@ -103,11 +108,15 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
     raise ScoresError(f'{path} is not JSON: {error}') from error
   if not isinstance(document, dict) or document.get('schema') != SCHEMA:
     raise ScoresError(f'{path} is no file of scores: its schema is not {SCHEMA!r}.')
-  if document.get('version') != VERSION:
-    raise ScoresError(f'{path} has version {document.get("version")!r} of the schema; this reads version {VERSION}.')
+  version = document.get('version')
+  if version not in _READ:
+    raise ScoresError(f'{path} has version {version!r} of the schema; this reads versions '
+                      f'{", ".join(map(str, _READ))}.')
   scores = []
   for number, row in enumerate(document.get('scores', ()), start=1):
     try:
+      if version == 1:
+        row = {**row, 'mujoco': physics.version_before_records(row['task'])}
       scores.append(SeedScore.from_json(row))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
       raise ScoresError(f'{path}, score {number}: {type(error).__name__}: {error}.') from error
@@ -118,6 +127,7 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
 def _check_protocols(path: pathlib.Path, scores: Sequence[SeedScore],
                      protocols: Sequence[protocols_lib.Protocol] | None) -> None:
   accepted = {protocol.task: protocol for protocol in protocols or ()}
+  of_group: dict[tuple[str, str], str | None] = {}  # The physics of each algorithm on each task.
   for number, score in enumerate(scores, start=1):
     if protocols is None:
       accepted.setdefault(score.task, score.protocol)
@@ -126,6 +136,17 @@ def _check_protocols(path: pathlib.Path, scores: Sequence[SeedScore],
     if score.protocol != accepted[score.task]:
       raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
                           f'protocol: {"; ".join(accepted[score.task].differences(score.protocol))}.')
+    found = physics.of_version(score.mujoco)
+    expected = of_group.setdefault((score.task, score.algorithm), found)
+    if found != expected:
+      raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
+                          f'physics: {physics.name(found)} instead of {physics.name(expected)}.')
+
+
+def _version(value: Any) -> str | None:
+  if not (value is None or isinstance(value, str)):
+    raise ValueError(f'{value!r} is no version')
+  return value
 
 
 def _finite(value: Any) -> float:

@@ -1,9 +1,13 @@
-"""Runs in order: by task and algorithm, with one protocol for a task, one configuration for a group, each seed once."""
+"""Runs in order: by task and algorithm, with one protocol for a task, one configuration and physics for a group.
+
+Each seed counts once.
+"""
 
 import collections
 import dataclasses
-from typing import Sequence
+from typing import Mapping, Sequence
 
+from lambda_kit.metrics import physics
 from lambda_kit.metrics import protocols as protocols_lib
 from lambda_kit.metrics import records
 from lambda_kit.reports import gin_text
@@ -16,7 +20,7 @@ _ORDER = ('TRPO-Lagrangian', 'PPO-Lagrangian', 'CPO', 'PPO', 'LAMBDA')
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-  """All seeds of one algorithm on one task, under one protocol and with one configuration."""
+  """All seeds of one algorithm on one task, under one protocol and physics and with one configuration."""
   task: str
   algorithm: str
   protocol: protocols_lib.Protocol
@@ -87,8 +91,9 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
         differences = '; '.join(protocol.differences(run.identity.protocol))
         problems.append(problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir,
                                              f'left out of {task}: {differences}'))
+    _report_physics(task, by_algorithm, problems)
     for algorithm, algorithm_runs in by_algorithm.items():
-      for label, same_runs in _split_configurations(task, algorithm, algorithm_runs, problems).items():
+      for label, same_runs in _split(task, algorithm, algorithm_runs, problems).items():
         unique = _drop_duplicates(same_runs, refused, problems)
         groups.append(Group(task, label, protocol, tuple(sorted(unique, key=lambda run: run.identity.seed))))
   problems += _missing_seeds(groups)
@@ -102,27 +107,54 @@ def _choose_protocol(task: str, runs: Sequence[runs_lib.Run]) -> protocols_lib.P
   return paper if paper in counts else max(counts, key=lambda protocol: (counts[protocol], protocol.environment_steps))
 
 
-def _split_configurations(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
-                          problems: list[problems_lib.Problem]) -> dict[str, list[runs_lib.Run]]:
-  """Runs by label: the algorithm's name, with what tells configurations apart if there are several."""
-  by_hash: dict[str, list[runs_lib.Run]] = collections.defaultdict(list)
+def _report_physics(task: str, by_algorithm: Mapping[str, Sequence[runs_lib.Run]],
+                    problems: list[problems_lib.Problem]) -> None:
+  """Tells if runs of a task, also of different algorithms, can't be compared because their physics differ."""
+  algorithms: dict[str, set[str]] = collections.defaultdict(set)
+  for algorithm, runs in by_algorithm.items():
+    for run in runs:
+      algorithms[physics.name(physics.of_version(run.mujoco))].add(algorithm)
+  if len(algorithms) > 1:
+    words = [f'{name} ({", ".join(order_algorithms(algorithms[name]))})' for name in sorted(algorithms)]
+    problems.append(problems_lib.Problem(
+        problems_lib.SEVERAL_PHYSICS, task,
+        f'its runs have different physics, and those of one algorithm are kept apart: {" and ".join(words)}'))
+
+
+def _split(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
+           problems: list[problems_lib.Problem]) -> dict[str, list[runs_lib.Run]]:
+  """Runs by label: the algorithm's name, with what tells configurations and physics apart if there are several."""
+  configurations = _name_configurations(task, algorithm, runs, problems)
+  names = {run.mujoco: physics.name(physics.of_version(run.mujoco)) for run in runs}
+  several = len(set(names.values())) > 1
+  groups: dict[str, list[runs_lib.Run]] = collections.defaultdict(list)
   for run in runs:
-    by_hash[run.identity.config_hash].append(run)
+    suffixes = [configurations[run.identity.config_hash], names[run.mujoco] if several else '']
+    suffix = ', '.join(filter(None, suffixes))
+    groups[f'{algorithm} [{suffix}]' if suffix else algorithm].append(run)
+  return groups
+
+
+def _name_configurations(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
+                         problems: list[problems_lib.Problem]) -> dict[str, str]:
+  """What tells configurations apart, by hash. Nothing does if there is one."""
+  by_hash: dict[str, runs_lib.Run] = {}  # One run of each.
+  for run in runs:
+    by_hash.setdefault(run.identity.config_hash, run)
   if len(by_hash) == 1:
-    return {algorithm: list(runs)}
-  lines = {key: set(gin_text.material_lines(same[0].bindings)) for key, same in by_hash.items()}
+    return dict.fromkeys(by_hash, '')
+  lines = {key: set(gin_text.material_lines(run.bindings)) for key, run in by_hash.items()}
   common = set.intersection(*lines.values())
   own = {key: sorted(lines[key] - common) for key in by_hash}
   short = all(len(values) <= 1 and len(''.join(values)) <= 60 for values in own.values())
-  labels = {}
-  for key, same in by_hash.items():
-    # 'Swag.decay = 0.5' tells more than a hash, where it is all that differs.
-    suffix = (own[key][0].partition('.')[2].replace(' ', '') if own[key] else 'default') if short else f'#{key[:6]}'
-    labels[f'{algorithm} [{suffix}]'] = same
+  # 'Swag.decay = 0.5' tells more than a hash, where it is all that differs.
+  names = {key: (own[key][0].partition('.')[2].replace(' ', '') if own[key] else 'default') if short else f'#{key[:6]}'
+           for key in by_hash}
+  labels = [f'{algorithm} [{name}]' for name in names.values()]
   problems.append(problems_lib.Problem(
       problems_lib.SEVERAL_CONFIGURATIONS, f'{task}, {algorithm}',
       f'its runs have {len(by_hash)} configurations and are kept apart: {", ".join(labels)}'))
-  return labels
+  return names
 
 
 def _drop_duplicates(runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run],

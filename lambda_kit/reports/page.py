@@ -122,7 +122,8 @@ def _run(run: runs_lib.Run, label: str, refused: bool) -> dict[str, Any]:
                  environment_steps=run.score.environment_steps, safe=run.score.safe)
   return dict(
       workdir=run.workdir, task=run.identity.task, algorithm=label, seed=run.identity.seed, refused=refused,
-      last_step=run.last_step, score=score, config_hash=run.identity.config_hash, has_video=run.video is not None,
+      last_step=run.last_step, score=score, config_hash=run.identity.config_hash, mujoco=run.mujoco,
+      has_video=run.video is not None,
       diagnoses=[dict(step=item.environment_steps, name=item.name, message=item.message) for item in run.diagnoses])
 
 

@@ -17,7 +17,7 @@ _LAST = 3  # Evaluations whose mean is shown: one alone is noise.
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 _MISSING = '—'
 _HEAD = ('task', 'algorithm', 'seed', 'environment steps', 'return', 'cost return', f'last {_LAST}: return',
-         f'last {_LAST}: cost return', 'cost regret', 'minutes', 'counts')
+         f'last {_LAST}: cost return', 'cost regret', 'minutes', 'MuJoCo', 'counts')
 _CAPTION = (f'The last evaluation of each run, and the mean of its last {_LAST}. Several costs are summed up. Minutes from '
             'the end of the first episode, pauses included.')
 
@@ -47,7 +47,7 @@ def to_json(collected: collection_lib.Collection) -> str:
   """A list with one object for each run: what it is, whether it counts, and its evaluations, None for what is not finite."""
   lines = [json.dumps(dict(
       workdir=run.workdir, task=run.identity.task, algorithm=label, seed=run.identity.seed,
-      counts=_counts(run, refused), config_hash=run.identity.config_hash,
+      counts=_counts(run, refused), config_hash=run.identity.config_hash, mujoco=run.mujoco,
       environment_steps=[int(step) for step in run.curves[_EVALUATED[0]].steps],
       **{name: [round(value, 4) if math.isfinite(value) else None for value in run.curves[name].values.tolist()]
          for name in _EVALUATED}), allow_nan=False) for run, label, refused in all_runs(collected)]
@@ -78,7 +78,7 @@ def _line(run: runs_lib.Run, label: str, refused: bool) -> tuple[str, ...]:
               for values, digits in ((returns, 2), (costs, 1))]
   minutes = f'{run.score.wall_seconds / 60:.0f}' if run.score is not None else _MISSING
   return (run.identity.task, label, str(run.identity.seed), f'{run.last_step:,}', *numbers, _number(regrets[-1:], 4),
-          minutes, 'yes' if _counts(run, refused) else 'no')
+          minutes, run.mujoco or _MISSING, 'yes' if _counts(run, refused) else 'no')
 
 
 def _counts(run: runs_lib.Run, refused: bool) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 
+from lambda_kit.experiments import versions
+from lambda_kit.metrics import physics
 from lambda_kit.metrics import records
 from lambda_kit.reports import gin_text
 from lambda_kit.reports import identity as identity_lib
@@ -57,6 +59,7 @@ class Run:
   identity: identity_lib.Identity
   bindings: gin_text.Bindings
   last_step: int  # Of the last training episode or evaluation.
+  mujoco: str | None  # Version of what simulated it; None if that wasn't MuJoCo.
   score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
   # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes; and,
   # over steps that were predicted, 'prediction_error/image', 'last_seen_error/image', or the same of 'vector'.
@@ -100,7 +103,7 @@ def _try_to_read(folder: pathlib.Path, workdir: str) -> tuple[Run | None, list[p
   report = lambda kind, where, message: problems.append(problems_lib.Problem(kind, where, message))
   try:
     return _read_run(folder, workdir, report), problems
-  except (OSError, gin_text.GinTextError) as error:
+  except (OSError, gin_text.GinTextError, versions.VersionsError) as error:
     report(problems_lib.UNREADABLE, workdir, _reason(error))
     return None, problems
 
@@ -114,20 +117,32 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
     report(problems_lib.CHANGED_CONFIGURATION, workdir,
            f'it went on with another configuration; see {", ".join(item.name for item in earlier)}')
 
+  mujoco = _read_mujoco(folder, workdir, report, identity.task)
   curves: dict[str, Curve] = {}
   first_time, last_step = _read_episodes(folder, workdir, report, curves)
   score_row, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
   _read_learner(folder, workdir, report, curves)
   diagnoses = _read_diagnoses(folder, workdir, report)
   last_step = max(last_step, last_evaluation)
-  score = _score(score_row, identity, first_time, workdir, report)
+  score = _score(score_row, identity, mujoco, first_time, workdir, report)
   if score_row is None:
     wanted = identity.protocol.environment_steps
     report(problems_lib.UNFINISHED, workdir,
            f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
   prediction = _read_prediction(folder, workdir, report, curves)
-  return Run(workdir, folder, identity, bindings, last_step, score, curves, diagnoses, video, prediction)
+  return Run(workdir, folder, identity, bindings, last_step, mujoco, score, curves, diagnoses, video, prediction)
+
+
+def _read_mujoco(folder: pathlib.Path, workdir: str, report: Report, task: str) -> str | None:
+  """The version of MuJoCo under which a run ended, or is now. Raises `VersionsError` if nobody knows."""
+  recorded = versions.read(folder)
+  mujoco = physics.version_before_records(task) if recorded is None else recorded['mujoco']
+  before = [earlier['mujoco'] for earlier in versions.read_earlier(folder)]
+  if any(physics.of_version(version) != physics.of_version(mujoco) for version in before):
+    report(problems_lib.CHANGED_CONFIGURATION, workdir,
+           f'it went on under another physics: MuJoCo {", then ".join(map(str, [*before, mujoco]))}')
+  return mujoco
 
 
 def _identify(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
@@ -254,8 +269,8 @@ def _read_prediction(folder: pathlib.Path, workdir: str, report: Report,
   return prediction
 
 
-def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_time: float | None, workdir: str,
-           report: Report) -> records.SeedScore | None:
+def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, mujoco: str | None, first_time: float | None,
+           workdir: str, report: Report) -> records.SeedScore | None:
   if row is None:
     return None
   numbers = [streams.vector(row[name]) for name in _EVALUATED]
@@ -267,7 +282,7 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, first_ti
   return records.SeedScore(
       identity.task, identity.algorithm, identity.seed, identity.protocol, row['environment_steps'],
       float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash,
-      workdir)
+      workdir, mujoco)
 
 
 def _reason(error: Exception) -> str:

@@ -70,13 +70,14 @@ def test_pictures():
   np.testing.assert_allclose(result.last_seen['image'], image[1] / 255 - 0.5, atol=1e-6)
 
 
-class TestLambda:
+@pytest.fixture(scope='module', name='parts')
+def _parts():
+  parts = tiny.Parts()
+  parts.learner.step(2)  # The normaliser has seen data.
+  return parts
 
-  @pytest.fixture(scope='class')
-  def parts(self):
-    parts = tiny.Parts()
-    parts.learner.step(2)  # The normaliser has seen data.
-    return parts
+
+class TestLambda:
 
   def test_nothing_is_seen_that_comes_later(self, parts):
     predictor = parts.agent.make_predictor(parts.environment, parts.learner, seed=3)

@@ -23,6 +23,7 @@ _STEPS = 10  # Of an episode.
 class _Environment:
   constraint_names = ('cost',)
   next_episode = 0
+  mujoco_version = '3.3.7'
 
 
 class _Actor:
@@ -59,6 +60,8 @@ class _Learner:
 class _Pool:
   """Actors that take given times for an episode."""
 
+  mujoco_version = '3.3.5'
+
   def __init__(self, durations, failures=()):
     self.size = len(durations)
     self._durations, self._failures = durations, failures
@@ -80,7 +83,7 @@ class _Pool:
     reward = types.CmdpReward(np.float32(1), np.full((1,), 0.5, np.float32))
     return actor, distributed_loop.Played(
         dm_env.TimeStep(dm_env.StepType.FIRST, None, None, {}), [np.zeros(2)] * _STEPS,
-        [dm_env.TimeStep(dm_env.StepType.MID, reward, 1.0, {})] * _STEPS, [2] * _STEPS, 1.0)
+        [dm_env.TimeStep(dm_env.StepType.MID, reward, 1.0, {})] * _STEPS, [2] * _STEPS, 1.0, self.mujoco_version)
 
   def close(self):
     pass
@@ -154,6 +157,14 @@ def test_lost_episodes_are_counted_then_raised():
   with pytest.raises(OSError, match='died'):
     for _ in range(5):
       loop.run_episode()
+
+
+@pytest.mark.parametrize('version', ['3.4.0', None])
+def test_episodes_of_another_physics_are_refused(version):
+  pool = _Pool((1.0,))
+  pool.mujoco_version = version
+  with pytest.raises(run.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'):
+    _loop(pool, 0).run_episode()
 
 
 _BINDINGS = (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -9,7 +10,7 @@ from lambda_kit.metrics import protocols
 from lambda_kit.metrics import records
 
 _SCORE = records.SeedScore('PointGoal1', 'LAMBDA', 3, protocols.paper_protocol('PointGoal1'), 1_000_500, 18.8, (11.2,),
-                           (0.034,), 3600.0, 'abc', 'runs/3')
+                           (0.034,), 3600.0, 'abc', 'runs/3', '3.3.7')
 
 
 def _write(path, text):
@@ -37,8 +38,40 @@ def test_rows_of_another_protocol_are_refused(tmp_path):
     records.load_scores(path, [])
 
 
+def test_rows_of_another_physics_are_refused(tmp_path):
+  same = dataclasses.replace(_SCORE, seed=4, mujoco='3.3.5')
+  path = _write(tmp_path / 'scores.json', records.dump_scores([_SCORE, same]))
+  assert records.load_scores(path) == [_SCORE, same]
+  for version, name in (('3.4.0', 'MuJoCo 3.4'), (None, 'no MuJoCo')):
+    other = dataclasses.replace(_SCORE, seed=4, mujoco=version)
+    _write(path, records.dump_scores([_SCORE, other]))
+    with pytest.raises(records.ProtocolError, match=f'score 2 .*seed 4.* physics: {name} instead of MuJoCo 3.3'):
+      records.load_scores(path)
+    _write(path, records.dump_scores([_SCORE, dataclasses.replace(other, algorithm='PPO')]))
+    assert len(records.load_scores(path)) == 2
+
+
+def test_scores_of_the_first_version_were_measured_under_233(tmp_path):
+  grid = dataclasses.replace(_SCORE, task='GridCmdp', protocol=protocols.Protocol('GridCmdp', 5000, 2, (5.0,)))
+  document = json.loads(records.dump_scores([_SCORE, grid]))
+  document['version'] = 1
+  for row in document['scores']:
+    del row['mujoco']
+  scores = records.load_scores(_write(tmp_path / 'scores.json', json.dumps(document)))
+  assert [score.mujoco for score in scores] == ['2.3.3', None]
+
+
+def test_the_projects_own_scores_can_be_read():
+  paths = sorted((pathlib.Path(__file__).resolve().parents[2] / 'results').glob('*/scores.json'))
+  assert paths
+  for path in paths:
+    assert records.load_scores(path)
+
+
 @pytest.mark.parametrize('change, message', [
-    (lambda document: document.update(version=2), 'has version 2'),
+    (lambda document: document.update(version=3), 'has version 3 of the schema; this reads versions 1, 2'),
+    (lambda document: document['scores'][0].pop('mujoco'), "score 1: KeyError: 'mujoco'"),
+    (lambda document: document['scores'][0].update(mujoco=3.3), 'score 1: ValueError: 3.3 is no version'),
     (lambda document: document.update(schema='other'), 'no file of scores'),
     (lambda document: document['scores'][0].pop('cost_regret'), "score 1: KeyError: 'cost_regret'"),
     (lambda document: document['scores'][0].update(episode_return='high'), 'not a finite number'),

@@ -39,7 +39,7 @@ class TestReading:
     # Return 10 + seed. The first episode ends at 1001 s, the fourth evaluation at 1400 s.
     assert run.score == records.SeedScore(
         'PointGoal1', 'LAMBDA', 3, protocols.paper_protocol('PointGoal1'), 1_000_000, 13.0, (20.0,), (0.03,), 399.0,
-        run.identity.config_hash, 'a/b')
+        run.identity.config_hash, 'a/b', '3.3.7')
     assert run.score.safe
     np.testing.assert_allclose(run.curves['episode_return'].values, [3.25, 6.5, 9.75, 13.0])
     np.testing.assert_allclose(run.curves['multiplier'].values[[0, -1]], [0.01, 0.2])
@@ -156,6 +156,50 @@ class TestBadInput:
     assert {group.algorithm: len(group.runs) for group in collected.groups} == {'LAMBDA [decay=0.8]': 2,
                                                                                'LAMBDA [decay=0.5]': 1}
     assert problems_lib.SEVERAL_CONFIGURATIONS in _kinds(collected)
+
+  def test_physics_are_kept_apart(self, tmp_path):
+    for seed, version in enumerate(('3.3.7', '3.3.5', '3.4.0')):
+      synthetic_runs.write_run(tmp_path / str(seed), seed=seed, versions={'mujoco': version})
+    synthetic_runs.write_run(tmp_path / 'old', seed=3, versions=None)
+    synthetic_runs.write_run(tmp_path / 'ppo', seed=0, agent='Ppo')
+    collected = _collect(tmp_path)
+    assert {group.algorithm: [run.mujoco for run in group.runs] for group in collected.groups} == {
+        'LAMBDA [MuJoCo 3.3]': ['3.3.7', '3.3.5'], 'LAMBDA [MuJoCo 3.4]': ['3.4.0'], 'LAMBDA [MuJoCo 2.3]': ['2.3.3'],
+        'PPO': ['3.3.7']}
+    (problem,) = [problem for problem in collected.problems if problem.kind == problems_lib.SEVERAL_PHYSICS]
+    assert str(problem) == (
+        'several versions of MuJoCo: PointGoal1: its runs have different physics, and those of one algorithm are kept '
+        'apart: MuJoCo 2.3 (LAMBDA) and MuJoCo 3.3 (PPO, LAMBDA) and MuJoCo 3.4 (LAMBDA)')
+    assert [score.mujoco for score in collected.scores()] == ['3.3.7', '2.3.3', '3.3.7', '3.3.5', '3.4.0']
+
+  def test_different_physics_of_different_algorithms_are_told(self, tmp_path):
+    synthetic_runs.write_run(tmp_path / 'lambda', versions={'mujoco': '3.4.0'})
+    synthetic_runs.write_run(tmp_path / 'ppo', agent='Ppo')
+    collected = _collect(tmp_path)
+    assert [group.algorithm for group in collected.of_task('PointGoal1')] == ['PPO', 'LAMBDA']
+    assert _kinds(collected) == [problems_lib.SEVERAL_PHYSICS]
+
+  def test_configurations_and_physics_at_once(self, tmp_path):
+    for seed, (decay, version) in enumerate(((0.8, '3.3.7'), (0.5, '3.3.7'), (0.5, '3.4.0'))):
+      synthetic_runs.write_run(tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n',
+                               versions={'mujoco': version})
+    assert [group.algorithm for group in _collect(tmp_path).groups] == [
+        'LAMBDA [decay=0.8, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.4]']
+
+  def test_a_run_of_two_physics_is_told(self, tmp_path):
+    folder = synthetic_runs.write_run(tmp_path / 'run')
+    (folder / 'versions.0.json').write_text('{"mujoco": "3.3.5"}')
+    assert not _collect(tmp_path).problems
+    (folder / 'versions.0.json').write_text('{"mujoco": "2.3.3"}')
+    (problem,) = _collect(tmp_path).problems
+    assert problem.kind == problems_lib.CHANGED_CONFIGURATION
+    assert problem.message == 'it went on under another physics: MuJoCo 2.3.3, then 3.3.7'
+
+  def test_a_run_of_unknown_physics_is_left_out(self, tmp_path):
+    synthetic_runs.write_run(tmp_path / 'run', versions={'jax': '0.10.2'})
+    collected = _collect(tmp_path)
+    assert _kinds(collected) == [problems_lib.UNREADABLE] and not collected.groups
+    assert 'nobody knows under which MuJoCo' in str(collected.problems[0])
 
   def test_a_seed_counts_once(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'a', stop_after=1)

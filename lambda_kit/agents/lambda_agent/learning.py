@@ -117,19 +117,19 @@ class LambdaLearner(core.Learner[LearnerState]):
           cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
           solver_state=state.solver, devices=devices)
       gradients, policy_output = policy_gradient(setting, state.policy.params, policy_key)
-      metrics['policy_gradient_norm'] = optax.global_norm(gradients)
+      metrics['policy_gradient_norm'] = optax.tree.norm(gradients)
       policy = _apply(policy_optimizer, state.policy, gradients)
 
       # The critics, on the trajectories that the bounds selected (line 8).
       critic_loss, gradients = critic_gradient(state.critic.params, networks.critic.apply, policy_output.critic)
       critic = _apply(critic_optimizer, state.critic, gradients)
-      metrics['critic_gradient_norm'] = optax.global_norm(gradients)
+      metrics['critic_gradient_norm'] = optax.tree.norm(gradients)
 
       cost_critic_losses, gradients = jax.vmap(
           lambda params, data: critic_gradient(params, networks.single_cost_critic, data))(
               state.cost_critics.params, policy_output.cost_critics)
       cost_critics = _apply(cost_critic_optimizer, state.cost_critics, gradients)
-      metrics['cost_critic_gradient_norm'] = optax.global_norm(gradients)
+      metrics['cost_critic_gradient_norm'] = optax.tree.norm(gradients)
 
       # The multipliers (line 10).
       solver = objective.solver.update(state.solver, policy_output.cost_values, objective.budgets)

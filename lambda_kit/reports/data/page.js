@@ -83,6 +83,7 @@ function buildVideos() {
 function describe(run) {
   const config = data.configs[run.config_hash];
   const facts = [`Configuration ${run.config_hash}.`];
+  if (run.mujoco !== null) facts.push(`MuJoCo ${run.mujoco}.`);
   if (run.score) {
     facts.push(`Wall time ${duration(run.score.wall_seconds)}.`,
       `Recorded at step ${run.score.environment_steps.toLocaleString('en')}.`);
