@@ -57,12 +57,11 @@ def later_python() -> str:
 
 
 def other_mujoco() -> str:
-  """A warning, if MuJoCo is not the version that was tested; else ''."""
+  """A warning, if MuJoCo has another minor version than the one that was tested, and so other physics; else ''."""
   installed = need(requirements.Requirement('mujoco')).installed
-  if installed in (None, TESTED_MUJOCO):
+  if installed is None or versions.Version(installed).release[:2] == versions.Version(TESTED_MUJOCO).release[:2]:
     return ''
-  return (f'Tested is MuJoCo {TESTED_MUJOCO}; {installed} simulates contacts a little differently, so scores are not '
-          'comparable to the digit')
+  return f'Scores are comparable under MuJoCo {TESTED_MUJOCO}, not under {installed}'
 
 
 def _listed(extra: str) -> list[requirements.Requirement]:

@@ -6,31 +6,80 @@ import sys
 import types
 
 import numpy as np
+from packaging import requirements as packaging_requirements
 from PIL import Image
+import pytest
 
 from lambda_kit.environments import opengl
 from lambda_kit.experiments import doctor
+from lambda_kit.experiments import requirements
+
+_OK, _FAILS, _NOT_NEEDED = doctor.State.OK, doctor.State.FAILS, doctor.State.NOT_NEEDED
+
+
+def _need(line, installed):
+  return requirements.Need(packaging_requirements.Requirement(line), installed)
 
 
 def test_a_healthy_machine(tmp_path):
   findings = doctor.examine(tmp_path / 'views.png')
-  assert doctor.healthy(findings), findings
+  assert doctor.verdict(findings)[1], findings
   sheet = np.asarray(Image.open(tmp_path / 'views.png'))
   # Two views in a row of three pictures of 256 pixels.
   assert sheet.shape[1] == 2 * 3 * 256 + 8
   assert any('ms for a 64x64 picture' in finding.detail for finding in findings)
 
 
-def test_one_backend_is_enough_and_none_is_not():
-  good, bad = doctor.Finding('OpenGL by egl', True, ''), doctor.Finding('OpenGL by osmesa', False, '')
-  assert doctor.healthy([good, bad])
-  assert not doctor.healthy([bad])
-  assert not doctor.healthy([good, doctor.Finding('python', False, '')])
+@pytest.mark.parametrize('working,states', [
+    (('egl',), [_OK, _NOT_NEEDED]), (('osmesa',), [_NOT_NEEDED, _OK]), ((), [_FAILS, _FAILS])])
+def test_one_backend_is_enough_and_none_is_not(working, states, monkeypatch):
+  detail = {True: 'llvmpipe', False: 'EGL finds no driver; remedy: apt-get install libgl1-mesa-dri'}
+  monkeypatch.setattr(opengl, 'probe', lambda name: opengl.Probe(name, name in working, detail[name in working]))
+  findings = doctor._backends(draw=False)
+  assert [finding.state for finding in findings] == states
+  assert [finding.remedy for finding in findings] == [
+      'apt-get install libgl1-mesa-dri' if state is _FAILS else '' for state in states]
+  assert doctor.verdict(findings)[1] == bool(working)
 
 
-def test_missing_packages_are_named_with_a_remedy():
-  finding = doctor._packages('learning', ('numpy', 'no-such-package'), 'pip install it')
-  assert not finding.works and 'no-such-package' in finding.detail and 'pip install it' in finding.detail
+def test_the_verdict_names_what_fails_and_what_works_nevertheless():
+  good, warning = doctor.Finding('machine', _OK, ''), doctor.Finding('python', doctor.State.WARNING, '')
+  assert doctor.verdict([good]) == ('everything works.', True)
+  assert doctor.verdict([good, warning]) == ('everything works, with a warning about python.', True)
+  sentence, works = doctor.verdict([good, doctor.Finding('simulators', _FAILS, '')])
+  assert not works and 'simulators' in sentence and 'The built-in CMDP' in sentence
+  sentence, works = doctor.verdict([doctor.Finding('jax', _FAILS, ''), doctor.Finding('simulators', _FAILS, '')])
+  assert not works and 'jax, simulators' in sentence and 'The built-in CMDP' not in sentence
+
+
+def test_packages_that_are_missing_or_too_old_are_named_with_a_remedy():
+  finding = doctor._packages('packages', [_need('rich>=13', '15.0'), _need('numpy>=2', '1.26.4'), _need('jax>=0.10', None)])
+  assert finding.state is _FAILS
+  assert finding.detail == 'numpy is 1.26.4, but lambda_kit needs >=2; jax is missing'
+  assert "pip install 'numpy>=2' 'jax>=0.10'" in finding.remedy
+  old = doctor._packages('simulators', [_need('mujoco>=3.3.7', '2.3.3')], 'lambda-kit setup')
+  assert old.state is _FAILS and 'mujoco is 2.3.3' in old.detail and old.remedy == 'lambda-kit setup'
+
+
+def test_without_simulators_nothing_that_needs_them_is_tried(monkeypatch):
+  monkeypatch.setattr(requirements, 'need', lambda requirement: requirements.Need(requirement, None))
+  findings = {finding.what: finding for finding in doctor.examine(None)}
+  assert findings['simulators'].state is _FAILS and findings['simulators'].remedy == 'lambda-kit setup'
+  assert 'safety-gymnasium' not in findings and 'OpenGL by egl' not in findings
+
+
+@pytest.mark.parametrize('version,state', [((3, 11), _OK), ((3, 13), _OK), ((3, 14), doctor.State.WARNING)])
+def test_a_later_python_is_warned_of(version, state, monkeypatch):
+  info = types.SimpleNamespace(major=version[0], minor=version[1])
+  monkeypatch.setattr(requirements, 'sys', types.SimpleNamespace(version_info=info))
+  assert doctor._python().state is state
+
+
+@pytest.mark.parametrize('version,state', [('3.3.7', _OK), ('3.3.2', _OK), ('3.17.0', doctor.State.WARNING)])
+def test_another_mujoco_is_warned_of(version, state, monkeypatch):
+  monkeypatch.setattr(requirements, 'need', lambda requirement: requirements.Need(requirement, version))
+  monkeypatch.setattr(doctor, '_import_simulators', lambda: 'imports')
+  assert doctor._simulation().state is state
 
 
 def test_known_complaints_of_opengl_have_remedies():

@@ -1,0 +1,90 @@
+"""The command `lambda-kit`, in processes of its own."""
+
+import ast
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from lambda_kit import resources
+from lambda_kit.commands import main
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_SCRIPTS = sorted(path.stem for path in (_ROOT / 'launchers').glob('*.py'))
+
+
+def _python(*arguments, **options):
+  return subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False,
+                        **options)
+
+
+def _command(*arguments):
+  return _python('-m', 'lambda_kit', *arguments)
+
+
+def test_help_lists_all_commands_and_imports_next_to_nothing():
+  done = _python('-X', 'importtime', '-m', 'lambda_kit', '--help')
+  assert done.returncode == 0
+  assert all(f'  {name} ' in done.stdout and what in done.stdout for name, what in main.COMMANDS.items())
+  imported = {line.split('|')[-1].strip() for line in done.stderr.splitlines()}
+  assert 'lambda_kit.commands.main' in imported and not imported & {'jax', 'numpy', 'gin', 'absl'}
+
+
+def test_every_command_is_a_module_and_every_launcher_a_command():
+  assert all(importlib.util.find_spec(f'lambda_kit.commands.{name}') for name in main.COMMANDS)
+  assert len(_SCRIPTS) == 7 and set(_SCRIPTS) <= set(main.COMMANDS)
+
+
+@pytest.mark.parametrize('arguments,code,message', [
+    (('rnu',), 1, 'Did you mean run?'), (('evalute', '--workdir=x'), 1, 'Did you mean evaluate?'),
+    (('xyz',), 1, "error: there is no command 'xyz'. `lambda-kit --help` lists them."),
+    (('list', 'gin'), 1, "Unexpected arguments: ['gin']"),
+    (('run', '--gin_flie=x'), 1, 'Did you mean: gin_file')])
+def test_what_is_misspelt_is_told_with_the_nearest(arguments, code, message):
+  done = _command(*arguments)
+  assert done.returncode == code and message in done.stderr and 'Traceback' not in done.stderr
+
+
+@pytest.mark.parametrize('name,flag', [
+    ('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks'), ('study', '--variants')])
+def test_help_of_a_command_lists_its_flags_and_those_of_gin(name, flag):
+  done = _command(name, '--help')
+  for each in (flag, '--gin_file', '--gin_bindings'):
+    assert f'\n  {each}: ' in done.stdout, done.stdout
+  assert f'lambda-kit {name} --' in done.stdout  # The examples of its docstring.
+
+
+def test_a_launcher_is_the_same_command():
+  assert _python('launchers/run.py', '--help').stdout == _command('run', '--help').stdout
+  for name in _SCRIPTS:
+    text = (_ROOT / 'launchers' / f'{name}.py').read_text()
+    assert f"main.main(['{name}', " in text and len(text.splitlines()) < 12
+
+
+def test_a_python_that_is_too_old_is_told_in_one_sentence():
+  """Its version is made up: what is read before the check has to be old syntax, which `ast` can tell."""
+  source = (_ROOT / 'lambda_kit' / 'commands' / 'main.py').read_text()
+  done = _python('-c', f'import sys; sys.version_info = (3, 10, 13, "final", 0)\nexec({source!r})')
+  assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+  assert 'needs Python 3.11 or later, and this is Python 3.10' in done.stderr
+  for path in ('launchers/run.py', 'lambda_kit/__init__.py', 'lambda_kit/__main__.py', 'lambda_kit/commands/main.py'):
+    ast.parse((_ROOT / path).read_text(), feature_version=(3, 7))
+
+
+def test_a_package_that_is_missing_is_told_in_one_sentence(tmp_path):
+  (tmp_path / 'jax.py').write_text("raise ImportError('no jax here')")
+  done = _python('-c', 'import sys; sys.path.insert(0, sys.argv[1]); from lambda_kit.commands import main; '
+                 'main.main(["run"])', str(tmp_path))
+  assert done.returncode == 1
+  assert done.stderr == 'error: a package is missing or broken: no jax here. `lambda-kit doctor` says what is wrong.\n'
+
+
+def test_the_list_has_every_gin_file_with_its_header():
+  done = _command('list')
+  assert done.returncode == 0, done.stderr
+  lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith('  ')}
+  root = resources.root()
+  assert set(lines) == {str(path.relative_to(root)) for path in (root / 'gin').rglob('*.gin')}
+  assert lines['gin/tiny_grid.gin'] == 'The built-in CMDP from vectors: all of LAMBDA in minutes on two cores'
