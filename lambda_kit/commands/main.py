@@ -6,8 +6,8 @@ Older Pythons read this file up to the check of their version, so its syntax is 
 import sys
 
 if sys.version_info < (3, 11):
-  sys.exit('error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` finds '
-           'a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable))
+  sys.exit('error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` '
+           'finds a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable))
 
 # pylint: disable=wrong-import-position
 import difflib
@@ -57,8 +57,9 @@ def _start(name: str, arguments: list[str]) -> None:
     if '--traceback' in arguments:
       raise
     # The doctor needs less than the other commands.
-    remedy = ('Install lambda_kit with all it needs: `make setup` in a clone, or pip install.' if error.name == 'absl' or
-              name == 'doctor' else '`lambda-kit doctor` says what is wrong.')
+    remedy = '`lambda-kit doctor` says what is wrong.'
+    if error.name == 'absl' or name == 'doctor':
+      remedy = 'Install lambda_kit with all it needs: `make setup` in a clone, or pip install.'
     sys.exit(f'error: a package is missing or broken: {str(error).strip().splitlines()[0]}. {remedy}')
   sys.argv = [f'lambda-kit {name}', *arguments]
   _show_in_help(module)
@@ -76,7 +77,8 @@ def _show_in_help(module: types.ModuleType) -> None:
 def _help() -> str:
   width = max(map(len, COMMANDS))
   return '\n'.join([
-      'Safe model-based reinforcement learning, configured by gin files.', '', 'usage: lambda-kit <command> [flags]', '',
+      'Safe model-based reinforcement learning, configured by gin files.', '',
+      'usage: lambda-kit <command> [flags]', '',
       *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()), '',
       'lambda-kit <command> --help tells about its flags. To begin with:', '',
       '  lambda-kit run --gin_file=gin/tiny_grid.gin'])

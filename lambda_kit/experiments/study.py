@@ -1,7 +1,7 @@
 """A study: variants of one experiment, several seeds each, side by side with what is known about the task.
 
-Each run is a process of `lambda-kit run` in a workdir of its own, so a study that was stopped goes on where it was. What
-a run delivers is its best safe checkpoint, which `lambda-kit evaluate` measures on fresh episodes.
+Each run is a process of `lambda-kit run` in a workdir of its own, so a study that was stopped goes on where it was.
+What a run delivers is its best safe checkpoint, which `lambda-kit evaluate` measures on fresh episodes.
 """
 
 import concurrent.futures

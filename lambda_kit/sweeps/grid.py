@@ -84,7 +84,8 @@ def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str],
       raise errors.SweepError(f'The grid has no runs: it has no {what}. Name at least one with --{what}s.')
   runs = [
       Run(pathlib.Path(task_file).stem, _variant_name(variant), seed, (task_file, *layers, *files), tuple(bindings),
-          tuple(program), folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}', pathlib.Path.cwd())
+          tuple(program), folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}',
+          pathlib.Path.cwd())
       for task_file in dict.fromkeys(task_files) for variant, files in variant_files for seed in dict.fromkeys(seeds)]
   _check_unique(runs)
   return runs

@@ -15,9 +15,9 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SCRIPTS = sorted(path.stem for path in (_ROOT / 'launchers').glob('*.py'))
 
 
-def _python(*arguments, **options):
-  return subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False,
-                        **options)
+def _python(*arguments):
+  return subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=120,
+                        check=False)
 
 
 def _command(*arguments):

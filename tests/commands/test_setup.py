@@ -140,8 +140,9 @@ def _setup_script(folder, pythons, **environment):
     (folder / 'bin' / name).symlink_to(shutil.which(name))
   for name in ('setup.sh', 'setup.py', 'pyproject.toml', 'requirements.lock'):
     shutil.copy(_ROOT / name, folder)
-  return subprocess.run(['bash', 'setup.sh'], cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=dict(
-      PATH=str(folder / 'bin'), HOME=str(folder), **environment))
+  environment = dict(PATH=str(folder / 'bin'), HOME=str(folder), **environment)
+  return subprocess.run(['bash', 'setup.sh'], cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+                        check=False)
 
 
 def _fake(version, has_venv=True):

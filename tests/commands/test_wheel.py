@@ -20,8 +20,8 @@ def fixture_wheel(tmp_path_factory):
     shutil.copytree(_ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
   for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
     shutil.copy(_ROOT / name, source)
-  done = subprocess.run([sys.executable, '-c', _BUILD, str(out)], cwd=source, capture_output=True, text=True, timeout=120,
-                        check=False)
+  done = subprocess.run([sys.executable, '-c', _BUILD, str(out)], cwd=source, capture_output=True, text=True,
+                        timeout=120, check=False)
   assert done.returncode == 0, done.stderr
   return next(out.glob('lambda_kit-*.whl'))
 

@@ -53,7 +53,8 @@ def test_the_verdict_names_what_fails_and_what_works_nevertheless():
 
 
 def test_packages_that_are_missing_or_too_old_are_named_with_a_remedy():
-  finding = doctor._packages('packages', [_need('rich>=13', '15.0'), _need('numpy>=2', '1.26.4'), _need('jax>=0.10', None)])
+  finding = doctor._packages('packages', [
+      _need('rich>=13', '15.0'), _need('numpy>=2', '1.26.4'), _need('jax>=0.10', None)])
   assert finding.state is _FAILS
   assert finding.detail == 'numpy is 1.26.4, but lambda_kit needs >=2; jax is missing'
   assert "pip install 'numpy>=2' 'jax>=0.10'" in finding.remedy
