@@ -63,7 +63,7 @@ fi
 python=.venv/bin/python
 if [ -e .venv ]; then
   if ! $python -m pip --version >/dev/null 2>&1 || { [ -n "$asked" ] && [ "$(identity_of $python)" != "$(identity_of "$asked")" ]; }; then
-    echo "setup: .venv was made by another Python, and is made anew"
+    echo "setup: .venv was made by another Python or without pip, and is made anew"
     rm -rf .venv
   fi
 fi
