@@ -50,8 +50,8 @@ def fixture_make_machine(monkeypatch, tmp_path):
   return make
 
 
-_ALL = {'gymnasium': '1.4.0', 'mujoco': '3.17.0', 'pyopengl': '3.1.10', 'pyyaml': '6.0.3', 'xmltodict': '1.0.4',
-        'safety-gymnasium': '1.0.0'}
+_ALL = {'gymnasium': '1.4.0', 'imageio': '2.38.1', 'mujoco': '3.17.0', 'pyopengl': '3.1.10', 'pyyaml': '6.0.3',
+        'xmltodict': '1.0.4', 'safety-gymnasium': '1.0.0'}
 
 
 def test_everything_is_installed_with_the_tested_mujoco_and_without_pins_of_safety_gymnasium(make_machine, capsys):
@@ -59,7 +59,7 @@ def test_everything_is_installed_with_the_tested_mujoco_and_without_pins_of_safe
   setup.main(['setup'])
   needed, itself = machine.commands
   assert needed[:4] == [sys.executable, '-m', 'pip', 'install'] and '--no-deps' not in needed
-  assert {'gymnasium>=1', 'mujoco==3.3.7', 'pyopengl>=3.1.7', 'pyyaml>=6', 'xmltodict>=0.13'} <= set(needed)
+  assert {'gymnasium>=1', 'imageio>=2.31', 'mujoco==3.3.7', 'pyopengl>=3.1.7', 'pyyaml>=6', 'xmltodict>=0.13'} <= set(needed)
   assert itself[-2:] == ['--no-deps', 'safety-gymnasium==1.0.0']
   assert 'OpenGL works: egl, detail.' in capsys.readouterr().out
 
