@@ -53,17 +53,24 @@ def _start(name: str, arguments: list[str]) -> None:
   try:
     from absl import app  # pylint: disable=import-outside-toplevel
     module = importlib.import_module(f'lambda_kit.commands.{name}')
-  except ImportError as error:
-    if '--traceback' in arguments:
+  except Exception as error:  # pylint: disable=broad-except
+    # Libraries that others are too old for fail in any way.
+    unfit = str(error).strip().splitlines()[:1] if isinstance(error, ImportError) else _unfit_packages()
+    if '--traceback' in arguments or not unfit:
       raise
     # The doctor needs less than the other commands.
     remedy = '`lambda-kit doctor` says what is wrong.'
-    if error.name == 'absl' or name == 'doctor':
+    if name == 'doctor' or getattr(error, 'name', '') == 'absl':
       remedy = 'Install lambda_kit with all it needs: `make setup` in a clone, or pip install.'
-    sys.exit(f'error: a package is missing or broken: {str(error).strip().splitlines()[0]}. {remedy}')
+    sys.exit(f'error: a package is missing or broken: {"; ".join(unfit)}. {remedy}')
   sys.argv = [f'lambda-kit {name}', *arguments]
   _show_in_help(module)
   app.run(module.main, argv=sys.argv)
+
+
+def _unfit_packages() -> list[str]:
+  from lambda_kit.experiments import requirements  # pylint: disable=import-outside-toplevel
+  return [str(need) for need in requirements.needs() if not need.is_met]
 
 
 def _show_in_help(module: types.ModuleType) -> None:

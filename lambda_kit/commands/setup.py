@@ -49,8 +49,9 @@ def _install(packages: list[str], *options: str) -> None:
     sys.exit(f'error: {sys.executable} belongs to the operating system, whose packages must not be changed. {own}')
   if not os.access(site, os.W_OK):
     sys.exit(f'error: {names} can not be installed, since {site} is not writable. {own}')
+  installer = _installer()
   print(f'Installing {names} ...', flush=True)
-  done = subprocess.run([*_installer(), *options, *packages], capture_output=True, text=True, check=False)
+  done = subprocess.run([*installer, *options, *packages], capture_output=True, text=True, check=False)
   if done.returncode:
     errors = [line for line in done.stderr.splitlines() if 'error' in line.lower()] or done.stderr.splitlines() or ['?']
     sys.exit(f'error: {names} could not be installed: {errors[-1].strip()}')

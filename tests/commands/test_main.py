@@ -73,12 +73,27 @@ def test_a_python_that_is_too_old_is_told_in_one_sentence():
     ast.parse((_ROOT / path).read_text(), feature_version=(3, 7))
 
 
-def test_a_package_that_is_missing_is_told_in_one_sentence(tmp_path):
-  (tmp_path / 'jax.py').write_text("raise ImportError('no jax here')")
-  done = _python('-c', 'import sys; sys.path.insert(0, sys.argv[1]); from lambda_kit.commands import main; '
-                 'main.main(["run"])', str(tmp_path))
+@pytest.mark.parametrize('error,numpy,told', [
+    ("ImportError('no jax here')", '2.3.5', 'no jax here'),
+    ("AttributeError('StringDType')", '1.26.4', 'numpy is 1.26.4, but lambda_kit needs >=2')])
+def test_a_package_that_will_not_do_is_told_in_one_sentence(error, numpy, told, tmp_path):
+  done = _run_with_jax(error, numpy, tmp_path)
   assert done.returncode == 1
-  assert done.stderr == 'error: a package is missing or broken: no jax here. `lambda-kit doctor` says what is wrong.\n'
+  assert done.stderr == f'error: a package is missing or broken: {told}. `lambda-kit doctor` says what is wrong.\n'
+
+
+def test_other_errors_keep_their_stack_trace(tmp_path):
+  done = _run_with_jax("AttributeError('a fault of ours')", '2.3.5', tmp_path)
+  assert done.returncode == 1 and 'Traceback' in done.stderr and 'a fault of ours' in done.stderr
+
+
+def _run_with_jax(error, numpy, folder):
+  """Where importing jax fails, and numpy says that it has some version."""
+  (folder / 'jax.py').write_text(f'raise {error}')
+  (folder / 'numpy.dist-info').mkdir()
+  (folder / 'numpy.dist-info' / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: numpy\nVersion: {numpy}\n')
+  return _python('-c', 'import sys; sys.path.insert(0, sys.argv[1]); from lambda_kit.commands import main; '
+                 'main.main(["run"])', str(folder))
 
 
 def test_the_list_has_every_gin_file_with_its_header():
