@@ -21,8 +21,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   Args:
     seed: With the number of the episode it seeds `reset`.
     task: A registered id. For safety-gymnasium's navigation tasks prefer `SafetyGymnasium`, which is faster.
-    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or
-      `safety_gymnasium.make` for its ids.
+    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or for safety-gymnasium's
+      ids `making.make`.
     cost_keys: Where the C costs are found in `info`. A six-tuple's cost is under 'cost'.
   """
 
@@ -74,10 +74,15 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name='action')
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
-    viewer = getattr(getattr(self._gymnasium.unwrapped, 'mujoco_renderer', None), 'viewer', None)
-    if viewer is not None:
-      opengl.draw_into(viewer.con)  # Another camera may have drawn last.
-    return np.asarray(Image.fromarray(self._gymnasium.render()).resize((width, height)))
+    renderer = getattr(self._gymnasium.unwrapped, 'mujoco_renderer', None)
+    if renderer is None:
+      picture = self._gymnasium.render()
+    else:
+      with opengl.shared_viewers():
+        if renderer.viewer is not None:
+          opengl.draw_into(renderer.viewer.con)  # Another camera may have drawn last.
+        picture = self._gymnasium.render()
+    return np.asarray(Image.fromarray(picture).resize((width, height)))
 
   def close(self) -> None:
     self._gymnasium.close()
@@ -105,11 +110,16 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
 
 def _maker(task: str) -> Callable[..., Any]:
-  package = loading.safety_gymnasium()
-  from safety_gymnasium.utils import registration  # pylint: disable=g-import-not-at-top
-  if task in registration.safe_registry:
-    return package.make
-  import gymnasium  # pylint: disable=g-import-not-at-top
+  try:
+    import gymnasium  # pylint: disable=g-import-not-at-top
+  except ImportError as error:
+    raise loading.SimulatorMissing(f'{task} needs gymnasium, which is not installed here ({error}). Install it: '
+                                   f'{loading.INSTALL}.') from error
+  if task.startswith('Safety') and task not in gymnasium.registry:
+    from lambda_kit.environments.safety_gym import making  # pylint: disable=g-import-not-at-top
+    return making.make
+  if task in gymnasium.registry and 'mujoco' in str(gymnasium.registry[task].entry_point):
+    opengl.import_mujoco()  # Imported by the task, it would choose an OpenGL library and perhaps fail.
   return gymnasium.make
 
 

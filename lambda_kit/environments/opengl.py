@@ -4,13 +4,15 @@
 """
 
 import atexit
+import contextlib
 import importlib
 import json
 import logging
 import os
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Iterator, NamedTuple
+from unittest import mock
 
 BACKENDS = ('egl', 'osmesa')
 PACKAGES = 'libegl1 libgl1-mesa-dri libopengl0 libosmesa6'
@@ -118,6 +120,16 @@ class SharedContext:
 
   def free(self) -> None:
     """Does nothing: others may still draw."""
+
+
+@contextlib.contextmanager
+def shared_viewers() -> Iterator[None]:
+  """While this is active, viewers that gymnasium makes draw into the process's context."""
+  make_current()  # In gymnasium's hands, what is missing would go unsaid.
+  rendering = importlib.import_module('gymnasium.envs.mujoco.mujoco_rendering')
+  renderers = rendering._ALL_RENDERERS  # pylint: disable=protected-access
+  with mock.patch.dict(renderers, dict.fromkeys(renderers, SharedContext)):
+    yield
 
 
 def free() -> None:

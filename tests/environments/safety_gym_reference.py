@@ -11,11 +11,10 @@ SG6 = ('SafetyPointGoal1-v0', 'SafetyPointGoal2-v0', 'SafetyCarGoal1-v0', 'Safet
 
 def reference(task_id: str, size: int = 64, frameskip_probability: float = 1.0):
   """The task's own `Builder`, which renders `size`x`size` pictures without lidar markers."""
-  loading.safety_gymnasium()
-  from gymnasium.envs import registration
+  spec = loading.tasks()[task_id]
   from safety_gymnasium import builder
-  spec = registration.registry[task_id]
-  environment = builder.Builder(**spec.kwargs, render_mode='rgb_array', width=size, height=size)
+  with np.errstate(over='ignore'):  # In gymnasium's spaces.
+    environment = builder.Builder(**spec.kwargs, render_mode='rgb_array', width=size, height=size)
   environment.task.sim_conf.frameskip_binom_p = frameskip_probability
   environment.task.render_conf.lidar_markers = False
   return environment
@@ -27,4 +26,5 @@ def picture(environment) -> np.ndarray:
   if task.viewer is not None:
     opengl.draw_into(task.viewer.con)
   parameters = environment.render_parameters
-  return task.render(parameters.width, parameters.height, mode='rgb_array', camera_name='vision', cost={})
+  with opengl.shared_viewers():
+    return task.render(parameters.width, parameters.height, mode='rgb_array', camera_name='vision', cost={})

@@ -5,26 +5,12 @@ import pytest
 
 from lambda_kit.environments import episodic
 from lambda_kit.environments.safety_gym import environment as environment_lib
+from lambda_kit.environments.safety_gym import physics
 from lambda_kit.environments.safety_gym import world
-
 from tests.environments import safety_gym_reference as reference_lib
+from tests.environments import scripted_driver
 
 SG6 = reference_lib.SG6
-
-
-def _seek(robot: str, vector: np.ndarray, kinds: int, target: int, rng: np.random.Generator, shape) -> np.ndarray:
-  """Drives towards the nearest object of one kind, by its lidar, so that goals are reached and costs are paid."""
-  ring = vector[len(vector) - 16 * kinds:].reshape(kinds, 16)[target]
-  angle = (np.argmax(ring) + 0.5) * 2 * np.pi / 16
-  angle = (angle + np.pi) % (2 * np.pi) - np.pi
-  if robot == 'Point':
-    action = np.array([1.0 if abs(angle) < 1 else 0.0, np.clip(2 * angle, -1, 1)])
-  elif robot == 'Car':  # Its front is along y.
-    turn = np.clip((angle - np.pi / 2 + np.pi) % (2 * np.pi) - np.pi, -1, 1)
-    action = np.array([1 + turn, 1 - turn])
-  else:
-    action = rng.uniform(-1, 1, shape)
-  return np.clip(action + 0.2 * rng.normal(size=shape), -1, 1)
 
 
 @pytest.mark.parametrize('task_id', SG6)
@@ -43,7 +29,8 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
       timestep = ours.reset()
       step = 0
       while not timestep.last():
-        action = _seek(ours._task.agent_name, vector, kinds, step // 100 % kinds, rng, ours.action_spec().shape)
+        action = scripted_driver.drive(ours._task.agent_name, vector, kinds, step // 100 % kinds, step, rng,
+                                       ours.action_spec().shape[0])
         vector, reward, cost, terminated, truncated, info = theirs.step(action)
         timestep = ours.step(action)
         step += 1
@@ -54,9 +41,9 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
         costs += cost
         goals += info.get('goal_met', False)
       assert step == 500 and timestep.discount == 1.0  # A time limit is no termination.
-  if 'Doggo' not in task_id:  # It only stumbles.
+  if 'Doggo' not in task_id:  # It is slow.
     assert costs > 0, 'No cost was paid: the comparison shows nothing about costs.'
-  if 'PointGoal' in task_id or 'Button' in task_id:
+  if 'Push' not in task_id and 'Doggo' not in task_id:
     assert goals > 0, 'No goal was reached: the comparison shows nothing about what follows.'
 
 
@@ -89,10 +76,10 @@ def test_layouts_are_compiled_as_by_safety_gymnasium(task_id):
   ours.reset()
   layout = world.compile_layout(ours._simulation.xml)
   picture.follow(layout)
-  fresh = mujoco.MjModel.from_xml_string(ours._simulation.xml)
+  fresh = physics.restore_physics(mujoco.MjModel.from_xml_string(ours._simulation.xml))
   for name in world.numeric_fields(fresh):
     np.testing.assert_array_equal(getattr(picture.model, name), getattr(fresh, name), err_msg=name)
-  for name in ('tex_rgb', 'tex_type', 'tex_height', 'tex_width', 'tex_adr'):
+  for name in ('tex_data', 'tex_type', 'tex_height', 'tex_width', 'tex_adr'):
     np.testing.assert_array_equal(getattr(picture.model, name), getattr(fresh, name), err_msg=name)
   for name in (*world._STATISTICS, 'center'):
     np.testing.assert_array_equal(getattr(picture.model.stat, name), getattr(fresh.stat, name), err_msg=name)

@@ -7,7 +7,6 @@ import pytest
 
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment as environment_lib
-from lambda_kit.environments.safety_gym import loading
 
 # Which of red, green and blue are strong in safety-gymnasium's objects.
 _STRONG = {'goal': (1,), 'hazard': (2,), 'vase': (1, 2), 'button': (0, 1), 'gremlin': (2,)}
@@ -171,10 +170,7 @@ def test_separate_constraints_split_the_total_cost():
 @pytest.mark.parametrize('task,kinds', [
     ('SafetyPointGoal2-v0', ('goal', 'hazard', 'vase')), ('SafetyPointButton1-v0', ('button', 'hazard', 'gremlin'))])
 def test_objects_are_in_the_picture(task, kinds):
-  """Turns on the spot. Pixels that change when a kind of object is made invisible are that object's.
-
-  Under numpy 2 most kinds have no such pixel.
-  """
+  """Turns on the spot. Pixels that change when a kind of object is made invisible are that object's."""
   environment = _make(task=task, seed=1)
   environment.reset()
   model = environment._picture.model
@@ -246,18 +242,6 @@ def test_frameskip_noise_shortens_steps():
 def test_bad_options_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     _make(**options).reset()
-
-
-def test_numpy_2_is_refused(monkeypatch):
-  """Its effect on MuJoCo 2.3.3: a zero stride in the options of the renderer."""
-  import mujoco
-
-  class Options:
-    geomgroup = np.lib.stride_tricks.as_strided(np.zeros(6, np.uint8), strides=(0,))
-
-  monkeypatch.setattr(mujoco, 'MjvOption', Options)
-  with pytest.raises(loading.SimulatorMissing, match='numpy<2'):
-    loading.safety_gymnasium.__wrapped__()
 
 
 if __name__ == '__main__':

@@ -1,39 +1,66 @@
 """Imports safety-gymnasium 1.0.0 on a current Python, past the obstacles in its import.
 
-  * Its dataclasses have arrays as defaults, which Python 3.11 rejects: they become default factories.
-  * It imports gymnasium_robotics, whose pins can't be met here, for multi-agent tasks only: an empty stand-in serves.
+  * Its dataclasses have arrays as defaults, which Python 3.11 and later reject: they become default factories.
+  * Its wrappers, vector environments, multi-agent tasks and `make` need gymnasium 0.28.1 and gymnasium-robotics. The tasks
+    use none of them: stand-ins take their places in `sys.modules` during the import.
+  * It registers its tasks with gymnasium. They are kept in a registry of their own instead, for `making.make`.
   * MuJoCo chooses an OpenGL library at import, and fails where there is none; gymnasium's viewers open contexts of
     their own, whose pictures come back as garbage when there are two. Both are sent to `opengl`.
+
+After the import gymnasium, dataclasses and `sys.modules` are as they were found, with safety-gymnasium's own modules added.
 """
 
 import contextlib
 import dataclasses
 import functools
 import importlib
-import importlib.util
 import sys
 import types as python_types
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, NamedTuple
+from unittest import mock
 
 from lambda_kit.environments import opengl
+from lambda_kit.environments.safety_gym import physics
 
-INSTALL = ("pip install 'lambda-kit[tasks]' && pip install --no-deps safety-gymnasium==1.0.0, "
-           'or `make setup` in a clone (Python 3.11)')
-_STAND_IN = 'gymnasium_robotics.envs.multiagent_mujoco.mujoco_multi'
+INSTALL = '`lambda-kit setup`, or `make setup` in a clone'
+_REGISTRATION = 'safety_gymnasium.utils.registration'
+_MULTI_AGENT = 'safety_gymnasium.tasks.safe_multi_agent.safe_mujoco_multi'
+_UNUSED = ('safety_gymnasium.vector', 'safety_gymnasium.wrappers', _MULTI_AGENT)
 
 
 class SimulatorMissing(ImportError):
-  """safety-gymnasium or MuJoCo is not installed. The message holds the remedy."""
+  """safety-gymnasium, MuJoCo or gymnasium is not installed. The message holds the remedy."""
+
+
+class TaskSpec(NamedTuple):
+  """What safety-gymnasium registers of a task."""
+  entry_point: str  # 'module:class'.
+  kwargs: dict[str, Any]
+  max_episode_steps: int
+
+
+_tasks: dict[str, TaskSpec] = {}
+
+
+def tasks() -> dict[str, TaskSpec]:
+  """Safety-gymnasium's tasks by their ids."""
+  safety_gymnasium()
+  return _tasks
 
 
 @functools.cache
 def safety_gymnasium() -> Any:
   """Returns the imported package."""
+  if 'safety_gymnasium' in sys.modules and not _tasks:
+    raise SimulatorMissing('safety_gymnasium was imported before lambda_kit could adapt it. Leave its import to lambda_kit: '
+                           'lambda_kit.environments.safety_gym.loading.safety_gymnasium().')
   try:
     mujoco = opengl.import_mujoco()
-    with _array_defaults(), _robotics_stand_in():
+    gymnasium = importlib.import_module('gymnasium')
+    rendering = importlib.import_module('gymnasium.envs.mujoco.mujoco_rendering')
+    with _array_defaults(), _stand_ins(), mock.patch.object(gymnasium, 'register', lambda **_: None):
       package = importlib.import_module('safety_gymnasium')
-    from gymnasium.envs.mujoco import mujoco_rendering  # pylint: disable=g-import-not-at-top
+      importlib.import_module('safety_gymnasium.builder')  # All tasks, with their dataclasses.
   except ImportError as error:
     raise SimulatorMissing(f'The Safety-Gymnasium tasks are not installed here ({error}). Install them: {INSTALL}. '
                            'The built-in CMDP (gin/tiny_*.gin) needs no simulator.') from error
@@ -41,10 +68,28 @@ def safety_gymnasium() -> Any:
     import numpy as np  # pylint: disable=g-import-not-at-top
     raise SimulatorMissing(
         f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
-        "and goals would silently vanish from camera images. Install numpy<2 (pip install 'numpy==1.26.4').")
-  for name in mujoco_rendering._ALL_RENDERERS:  # pylint: disable=protected-access
-    mujoco_rendering._ALL_RENDERERS[name] = opengl.SharedContext  # pylint: disable=protected-access
+        f'and goals would silently vanish from camera images. Install MuJoCo 3.1.4 or later: {INSTALL}.')
+  if package.make is None:  # The stand-in's: at the first call.
+    _adapt(package, mujoco, gymnasium, rendering)
+  physics.warn_if_different(mujoco.__version__)
   return package
+
+
+def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
+  """Takes the stand-ins out of the package, and has it do what it did with its own versions of everything."""
+  from lambda_kit.environments.safety_gym import making  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.bases import base_agent, underlying  # pylint: disable=g-import-not-at-top
+  for name in ('vector', 'wrappers', 'make_ma'):
+    delattr(package, name)
+  package.make = making.make
+  package.gymnasium_register = gymnasium.register
+  # All worlds have the physics that they were made for.
+  compile_model = lambda *arguments: physics.restore_physics(mujoco.MjModel.from_xml_string(*arguments))
+  package.world.mujoco = Facade(mujoco, MjModel=Facade(mujoco.MjModel, from_xml_string=compile_model))
+  underlying.OffScreenViewer = functools.partial(_make_viewer, rendering.OffScreenViewer)
+  base_agent.float = _as_float
+  robot = base_agent.BaseAgent
+  robot._init_jnt_sensors = _with_joints_by_array(robot._init_jnt_sensors)  # pylint: disable=protected-access
 
 
 @contextlib.contextmanager
@@ -53,19 +98,16 @@ def _array_defaults() -> Iterator[None]:
 
   def dataclass(cls=None, /, **options):
     def decorate(cls):
-      for name in cls.__dict__.get('__annotations__', {}):
-        default = cls.__dict__.get(name)
+      # Not by annotations, which Python 3.14 keeps elsewhere: no attribute of these classes is anything but a field.
+      for name, default in list(vars(cls).items()):
         # The rule of Python 3.11 itself: what can't be hashed can't be a default.
-        if default is not None and not isinstance(default, dataclasses.Field) and default.__class__.__hash__ is None:
+        if not name.startswith('__') and default.__class__.__hash__ is None:
           setattr(cls, name, dataclasses.field(default_factory=functools.partial(_same, default)))
       return original(cls, **options)
     return decorate if cls is None else decorate(cls)
 
-  dataclasses.dataclass = dataclass
-  try:
+  with mock.patch.object(dataclasses, 'dataclass', dataclass):
     yield
-  finally:
-    dataclasses.dataclass = original
 
 
 def _same(value: Any) -> Any:
@@ -73,17 +115,57 @@ def _same(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _robotics_stand_in() -> Iterator[None]:
-  if importlib.util.find_spec('gymnasium_robotics') is not None:
-    yield
-    return
-  names = ['.'.join(_STAND_IN.split('.')[:depth]) for depth in range(1, 5)]
-  for name in names:
-    sys.modules[name] = python_types.ModuleType(name)
-    sys.modules[name].__path__ = []
-  sys.modules[_STAND_IN].MultiAgentMujocoEnv = object
+def _stand_ins() -> Iterator[None]:
+  modules = {name: python_types.ModuleType(name) for name in (*_UNUSED, _REGISTRATION)}
+  modules[_MULTI_AGENT].make_ma = None
+  modules[_REGISTRATION].make = None
+  modules[_REGISTRATION].register = _register
+  sys.modules.update(modules)
   try:
     yield
   finally:
-    for name in names:
+    for name in modules:
       del sys.modules[name]
+
+
+def _register(id: str, entry_point: str, max_episode_steps: int, kwargs: dict[str, Any],  # pylint: disable=redefined-builtin
+              reward_threshold: float | None = None) -> None:
+  del reward_threshold
+  _tasks[id] = TaskSpec(entry_point, kwargs, max_episode_steps)
+
+
+def _make_viewer(viewer: Any, model: Any, data: Any) -> Any:
+  """Makes a viewer of the size that the model asks for, which gymnasium 1 wants to be told."""
+  with opengl.shared_viewers():
+    return viewer(model, data, model.vis.global_.offwidth, model.vis.global_.offheight)
+
+
+# Since numpy 2.5 an array of one element is no longer a number. Two lines of safety-gymnasium take one for it.
+
+
+def _as_float(value: Any) -> float:
+  """`float` of a sensor's only reading."""
+  return value.item() if hasattr(value, 'item') else float(value)
+
+
+def _with_joints_by_array(method: Callable[[Any], None]) -> Callable[[Any], None]:
+  """The method of an agent, whose model can be asked for the joint of a number in an array."""
+  @functools.wraps(method)
+  def wrapped(agent: Any) -> None:
+    engine = agent.engine
+    model = Facade(engine.model, jnt=lambda number: engine.model.jnt(number.item()))
+    agent.set_engine(Facade(engine, model=model))
+    method(agent)
+    agent.set_engine(engine)
+  return wrapped
+
+
+class Facade:
+  """An object with some attributes replaced."""
+
+  def __init__(self, original: Any, **replaced: Any):
+    self._original = original
+    self.__dict__.update(replaced)
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._original, name)

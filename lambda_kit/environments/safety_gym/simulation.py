@@ -41,12 +41,12 @@ class Simulation:
     spec = find_task(task_id)
     from safety_gymnasium import builder  # pylint: disable=g-import-not-at-top
     self._mujoco = opengl.import_mujoco()
-    with world.quick_compilation():
+    with world.quick_compilation(), np.errstate(over='ignore'):  # In gymnasium's spaces, at each start.
       self._builder = builder.Builder(**spec.kwargs)
     self.task_id = task_id
     self.task = self._builder.task
     self.task.sim_conf.frameskip_binom_p = frameskip_probability
-    length = episode_length or min(spec.max_episode_steps or self.task.num_steps, self.task.num_steps)
+    length = episode_length or min(spec.max_episode_steps, self.task.num_steps)
     self.task.num_steps = length
     self._vector_sensors = None
     self._cost_functions = ()
@@ -153,11 +153,9 @@ class Simulation:
     self._mujoco.mj_forward(self.task.model, self.task.data)
 
 
-def find_task(task_id: str) -> Any:
+def find_task(task_id: str) -> loading.TaskSpec:
   """Returns the registered specification of a task that `Builder` builds."""
-  loading.safety_gymnasium()
-  from gymnasium.envs import registration  # pylint: disable=g-import-not-at-top
-  known = {name: spec for name, spec in registration.registry.items()
+  known = {name: spec for name, spec in loading.tasks().items()
            if spec.entry_point == 'safety_gymnasium.builder:Builder' and 'Vision' not in name and 'Debug' not in name}
   if task_id in known:
     return known[task_id]

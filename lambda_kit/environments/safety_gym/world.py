@@ -17,6 +17,7 @@ from PIL import Image
 
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
+from lambda_kit.environments.safety_gym import physics
 
 _TEXTURE_FILE = re.compile(r'\bfile\w*="([^"]+\.(?:png|PNG))"')
 _TEXTURE_FOLDER = re.compile(r'texturedir="[^"]*"')
@@ -24,16 +25,16 @@ _STATISTICS = ('extent', 'meaninertia', 'meanmass', 'meansize')
 
 
 def compile_layout(xml: str) -> Any:
-  """Returns an `MjModel` of the world described by `xml`, with textures of one pixel."""
+  """Returns an `MjModel` of the world described by `xml`, with textures of one pixel and the physics of MuJoCo 2.3.3."""
   pixels = {name: _pixel() for name in _TEXTURE_FILE.findall(xml)}
-  return opengl.import_mujoco().MjModel.from_xml_string(_TEXTURE_FOLDER.sub('', xml), pixels)
+  return physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(_TEXTURE_FOLDER.sub('', xml), pixels))
 
 
 class PictureModel:
   """A model with all textures, for cameras. It follows the layouts of a model without."""
 
   def __init__(self, xml: str):
-    self.model = opengl.import_mujoco().MjModel.from_xml_string(xml)
+    self.model = physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(xml))
     self._fields = numeric_fields(self.model)
 
   def follow(self, layout: Any) -> None:
@@ -58,22 +59,11 @@ def quick_compilation() -> Iterator[None]:
   """While this is active, safety-gymnasium builds its worlds by `compile_layout`."""
   loading.safety_gymnasium()
   from safety_gymnasium import world  # pylint: disable=g-import-not-at-top
-  mujoco = _Facade(world.mujoco, MjModel=_Facade(world.mujoco.MjModel, from_xml_string=compile_layout))
+  mujoco = loading.Facade(world.mujoco, MjModel=loading.Facade(world.mujoco.MjModel, from_xml_string=compile_layout))
   yaml = world.yaml
-  reader = _Facade(yaml, load=lambda file, Loader: _load_yaml(file.name, yaml.load, Loader))
+  reader = loading.Facade(yaml, load=lambda file, Loader: _load_yaml(file.name, yaml.load, Loader))
   with mock.patch.object(world, 'mujoco', mujoco), mock.patch.object(world, 'yaml', reader):
     yield
-
-
-class _Facade:
-  """An object with some attributes replaced."""
-
-  def __init__(self, original: Any, **replaced: Any):
-    self._original = original
-    self.__dict__.update(replaced)
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._original, name)
 
 
 @functools.cache

@@ -1,0 +1,99 @@
+"""Reads what record_states.py recorded of MuJoCo 2.3.3, and repeats it with the MuJoCo that is installed."""
+
+import pathlib
+import re
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from lambda_kit.environments import opengl
+from lambda_kit.environments.safety_gym import camera as camera_lib
+from lambda_kit.environments.safety_gym import loading
+from lambda_kit.environments.safety_gym import world
+
+PATH = pathlib.Path(__file__).parent / 'data' / 'physics_2.3.3.npz'
+FOLDER = '{safety_gymnasium}'  # Stands for the package's folder, in paths of textures and meshes.
+STATE = ('time', 'qpos', 'qvel', 'act', 'ctrl', 'qacc_warmstart', 'mocap_pos', 'mocap_quat')  # All that a step depends on.
+MOVED = ('body_pos', 'geom_rgba')  # What tasks change in a compiled model: they move goals and light buttons up.
+
+
+class Recording(NamedTuple):
+  """States of one task."""
+  xml: list[str]  # Of each layout.
+  layout: np.ndarray  # Of each state, [n].
+  state: dict[str, np.ndarray]  # By the names of STATE, [n, ...].
+  moved: dict[str, np.ndarray]  # By the names of MOVED, [n, ...].
+  next_qvel: np.ndarray  # Velocities after one physics step, [n, nv].
+  frames: np.ndarray | None  # [m, 64, 64, 3]
+  frame_states: np.ndarray | None  # Whose state each frame shows, [m].
+
+
+def read(task_id: str) -> Recording:
+  loading.safety_gymnasium()
+  with np.load(PATH) as file:
+    arrays = {name.split('/')[1]: file[name] for name in file.files if name.startswith(f'{task_id}/')}
+  xml = [arrays[f'xml{i}'].tobytes().decode().replace(FOLDER, package_folder())
+         for i in range(1 + int(arrays['layout'].max()))]
+  return Recording(xml, arrays['layout'], {name: arrays[name] for name in STATE}, {name: arrays[name] for name in MOVED},
+                   arrays['next_qvel'], arrays.get('frames'), arrays.get('frame_states'))
+
+
+def package_folder() -> str:
+  return str(pathlib.Path(loading.safety_gymnasium().__file__).parent)
+
+
+def set_state(data: Any, state: dict[str, np.ndarray]) -> None:
+  for name, value in state.items():
+    if name == 'time':
+      data.time = float(value)
+    else:
+      getattr(data, name)[:] = value
+
+
+def velocity_differences(recording: Recording, compile_model: Callable[[str], Any] = world.compile_layout) -> np.ndarray:
+  """The largest difference of a velocity after one step from each state, [n], from what was recorded."""
+  mujoco = opengl.import_mujoco()
+  models = [compile_model(xml) for xml in recording.xml]
+  result = []
+  for i, layout in enumerate(recording.layout):
+    model = models[layout]
+    data = mujoco.MjData(model)
+    _restore(recording, i, model, data)
+    mujoco.mj_step(model, data)
+    result.append(np.abs(data.qvel - recording.next_qvel[i]).max())
+  return np.array(result)
+
+
+def drawn_frames(recording: Recording) -> np.ndarray:
+  """Pictures of the recorded ones' states, [m, 64, 64, 3], drawn as `SafetyGymnasium` does: one model for all layouts."""
+  mujoco = opengl.import_mujoco()
+  picture = world.PictureModel(recording.xml[0])
+  camera = camera_lib.Camera(picture.model, 'vision', *recording.frames.shape[1:3])
+  result = []
+  for i in recording.frame_states:
+    picture.follow(world.compile_layout(recording.xml[recording.layout[i]]))
+    data = mujoco.MjData(picture.model)
+    _restore(recording, i, picture.model, data)
+    mujoco.mj_forward(picture.model, data)
+    result.append(camera.render(data))
+  camera.close()
+  return np.stack(result)
+
+
+def _restore(recording: Recording, i: int, model: Any, data: Any) -> None:
+  for name, values in recording.moved.items():
+    getattr(model, name)[:] = values[i]
+  set_state(data, {name: values[i] for name, values in recording.state.items()})
+
+
+def renderer() -> str:
+  """The software or device that draws, and its version. llvmpipe draws the same whatever the width of its vectors."""
+  opengl.make_current()
+  from OpenGL import GL  # pylint: disable=g-import-not-at-top
+  name, version = (GL.glGetString(each).decode() for each in (GL.GL_RENDERER, GL.GL_VERSION))
+  return re.sub(r', \d+ bits', '', f'{name}, {version}')
+
+
+def recorded_renderer() -> str:
+  with np.load(PATH) as file:
+    return str(file['renderer'])
