@@ -1,14 +1,19 @@
-"""Reads what record_states.py recorded of MuJoCo 2.3.3, and repeats it with the MuJoCo that is installed."""
+"""Reads what record_states.py recorded of MuJoCo 2.3.3, and repeats it with the MuJoCo that is installed.
+
+`python -m tests.environments.physics_fixture` prints the table of docs/physics.md.
+"""
 
 import pathlib
 import re
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import camera as camera_lib
 from lambda_kit.environments.safety_gym import loading
+from lambda_kit.environments.safety_gym import physics
 from lambda_kit.environments.safety_gym import world
 
 PATH = pathlib.Path(__file__).parent / 'data' / 'physics_2.3.3.npz'
@@ -50,10 +55,10 @@ def set_state(data: Any, state: dict[str, np.ndarray]) -> None:
       getattr(data, name)[:] = value
 
 
-def velocity_differences(recording: Recording, compile_model: Callable[[str], Any] = world.compile_layout) -> np.ndarray:
+def velocity_differences(recording: Recording) -> np.ndarray:
   """The largest difference of a velocity after one step from each state, [n], from what was recorded."""
   mujoco = opengl.import_mujoco()
-  models = [compile_model(xml) for xml in recording.xml]
+  models = [world.compile_layout(xml) for xml in recording.xml]
   result = []
   for i, layout in enumerate(recording.layout):
     model = models[layout]
@@ -97,3 +102,29 @@ def renderer() -> str:
 def recorded_renderer() -> str:
   with np.load(PATH) as file:
     return str(file['renderer'])
+
+
+def main() -> None:
+  print(f'MuJoCo {opengl.import_mujoco().__version__}, {renderer()}\n')
+  print('| task | states | largest difference | of them beyond 1e-10 | welds as they come | colliders as they come | '
+        'pictures alike |')
+  print('|' + ' --- |' * 7)
+  with np.load(PATH) as file:
+    tasks = dict.fromkeys(name.split('/')[0] for name in file.files if '/' in name)
+  for task_id in tasks:
+    recording = read(task_id)
+    restored = velocity_differences(recording)
+    partly = []
+    for left_out in ('_soften_welds', '_disable_new_colliders'):
+      with mock.patch.object(physics, left_out, lambda model: None):
+        partly.append(velocity_differences(recording))
+    pictures = ''
+    if recording.frames is not None:
+      alike = (drawn_frames(recording) == recording.frames).all(axis=(1, 2, 3))
+      pictures = f'{alike.sum()} of {len(alike)}'
+    print(f'| {task_id} | {len(restored)} | {restored.max():.0e} | {np.mean(restored > 1e-10):.0%} | '
+          + ''.join(f'{each.max():.0e} in {np.mean(each > 1e-10):.0%} | ' for each in partly) + f'{pictures} |')
+
+
+if __name__ == '__main__':
+  main()

@@ -105,6 +105,36 @@ def test_discrete_actions_are_refused():
     gymnasium_task.GymnasiumTask(0, 'CartPole-v1')
 
 
+@pytest.mark.parametrize('version', ['v0', 'v1'])
+@pytest.mark.parametrize('robot', ['Ant', 'HalfCheetah', 'Hopper', 'Humanoid', 'Swimmer', 'Walker2d'])
+def test_velocity_tasks_of_safety_gymnasium(robot, version):
+  from gymnasium.envs.mujoco import mujoco_rendering
+  renderers = dict(mujoco_rendering._ALL_RENDERERS)
+  environment = gymnasium_task.GymnasiumTask(0, f'Safety{robot}Velocity-{version}')
+  timestep = environment.reset()
+  assert timestep.observation['vector'].shape == environment.observation_spec()['vector'].shape
+  timestep = environment.step(np.zeros(environment.action_spec().shape, np.float32))
+  assert timestep.reward.cost.tolist() == [0.0] and timestep.mid()
+  picture = environment.render(48, 64)
+  assert picture.shape == (48, 64, 3) and picture.std() > 1
+  environment.close()
+  assert mujoco_rendering._ALL_RENDERERS == renderers
+
+
+def test_tasks_of_safety_gymnasium_end_at_their_time_limit():
+  environment = gymnasium_task.GymnasiumTask(0, 'SafetySwimmerVelocity-v1')
+  for _ in range(2):
+    timestep, steps = environment.reset(), 0
+    while not timestep.last():
+      timestep, steps = environment.step(np.ones(2, np.float32)), steps + 1
+    assert (steps, timestep.discount) == (1000, 1.0)
+
+
+def test_an_unknown_task_is_named_with_its_neighbours():
+  with pytest.raises(ValueError, match="a task 'SafetyAntVelocty-v1'. Did you mean SafetyAntVelocity-v1"):
+    gymnasium_task.GymnasiumTask(0, 'SafetyAntVelocty-v1')
+
+
 def test_velocity_tasks_of_safety_gymnasium_draw_in_turns():
   environments = [gymnasium_task.GymnasiumTask(seed, 'SafetyHalfCheetahVelocity-v1') for seed in (0, 1)]
   action = np.full(6, 0.5, np.float32)

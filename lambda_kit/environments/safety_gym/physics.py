@@ -65,8 +65,8 @@ def warn_if_different(mujoco_version: str) -> None:
   if mujoco_version == ORIGINAL or mujoco_version.startswith(f'{MEASURED}.'):
     return
   if _number(mujoco_version) > _number(MEASURED):
-    reason = ('boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures differ by 0.1 to '
-              '0.2 of 255 on average')
+    reason = ('boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures of 3.17 and 4.0 '
+              'differ by 0.1 to 0.2 of 255')
   else:
     reason = 'its physics was not compared with that of 2.3.3, for which the tasks were written'
   if sys.version_info >= (3, 14):
