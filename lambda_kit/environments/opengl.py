@@ -78,6 +78,8 @@ def make_current() -> str:
     for backend in candidates():
       try:
         module = importlib.import_module(f'mujoco.{backend}')
+        # It is freed at its end, even if it fails before it has one.
+        module.GLContext._context = None  # pylint: disable=protected-access
         context = module.GLContext(64, 64)
         context.make_current()
       except Exception as error:  # pylint: disable=broad-except
@@ -174,7 +176,7 @@ def _probe_here() -> Probe:
   except OpenGLError as error:
     return Probe(backend, False, str(error).splitlines()[1].strip().removeprefix(f'{backend}: '))
   except ImportError as error:
-    return Probe(backend, False, f'{error}; remedy: make setup')
+    return Probe(backend, False, f'{error}; remedy: lambda-kit setup, or make setup in a clone')
 
 
 def import_mujoco() -> Any:
