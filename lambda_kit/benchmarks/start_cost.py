@@ -15,7 +15,7 @@ STARTS = {
     'Python': 'pass',
     'jax, haiku, optax': 'import jax, haiku, optax',
     'all components': 'import lambda_kit.components',
-    'lambda-kit run --help': 'import lambda_kit.commands.run',
+    'the command run': 'import lambda_kit.commands.run',
     'all components, and distrax': 'import distrax, lambda_kit.components',
 }
 # The process tells its own peak: what the kernel tells its parent includes the parent's memory, before exec.
