@@ -21,8 +21,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   Args:
     seed: With the number of the episode it seeds `reset`.
     task: A registered id. For safety-gymnasium's navigation tasks prefer `SafetyGymnasium`, which is faster.
-    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or for safety-gymnasium's
-      ids `making.make`.
+    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or `making.make` for
+      safety-gymnasium's ids.
     cost_keys: Where the C costs are found in `info`. A six-tuple's cost is under 'cost'.
   """
 

@@ -18,7 +18,8 @@ from lambda_kit.environments.safety_gym import world
 
 PATH = pathlib.Path(__file__).parent / 'data' / 'physics_2.3.3.npz'
 FOLDER = '{safety_gymnasium}'  # Stands for the package's folder, in paths of textures and meshes.
-STATE = ('time', 'qpos', 'qvel', 'act', 'ctrl', 'qacc_warmstart', 'mocap_pos', 'mocap_quat')  # All that a step depends on.
+# All that a step depends on.
+STATE = ('time', 'qpos', 'qvel', 'act', 'ctrl', 'qacc_warmstart', 'mocap_pos', 'mocap_quat')
 MOVED = ('body_pos', 'geom_rgba')  # What tasks change in a compiled model: they move goals and light buttons up.
 
 
@@ -39,8 +40,9 @@ def read(task_id: str) -> Recording:
     arrays = {name.split('/')[1]: file[name] for name in file.files if name.startswith(f'{task_id}/')}
   xml = [arrays[f'xml{i}'].tobytes().decode().replace(FOLDER, package_folder())
          for i in range(1 + int(arrays['layout'].max()))]
-  return Recording(xml, arrays['layout'], {name: arrays[name] for name in STATE}, {name: arrays[name] for name in MOVED},
-                   arrays['next_qvel'], arrays.get('frames'), arrays.get('frame_states'))
+  state, moved = ({name: arrays[name] for name in names} for names in (STATE, MOVED))
+  return Recording(xml, arrays['layout'], state, moved, arrays['next_qvel'], arrays.get('frames'),
+                   arrays.get('frame_states'))
 
 
 def package_folder() -> str:
@@ -70,7 +72,7 @@ def velocity_differences(recording: Recording) -> np.ndarray:
 
 
 def drawn_frames(recording: Recording) -> np.ndarray:
-  """Pictures of the recorded ones' states, [m, 64, 64, 3], drawn as `SafetyGymnasium` does: one model for all layouts."""
+  """Pictures of the recorded states, [m, 64, 64, 3], drawn as `SafetyGymnasium` does: by one model for all layouts."""
   mujoco = opengl.import_mujoco()
   picture = world.PictureModel(recording.xml[0])
   camera = camera_lib.Camera(picture.model, 'vision', *recording.frames.shape[1:3])

@@ -2,7 +2,7 @@
 
   python -m tests.environments.record_episodes --out=tests/environments/data/episodes_2.3.3.json
 
-in an environment with that MuJoCo; record_states.py says how to make one. `--compare` prints the table of docs/physics.md.
+in an environment with that MuJoCo; record_states.py says how to make one. `--compare` prints a table of docs/physics.md.
 Over 1,000 steps rounding errors alone lead to other episodes, so that single episodes can't be compared, but means can.
 """
 
@@ -29,7 +29,7 @@ _TARGET_STEPS = 100  # Then it heads for the next kind of object.
 
 
 def play(task: str, numbers: range, seed: int = 0) -> dict[str, Any]:
-  """Plays the episodes of these numbers; returns each one's return and cost, in all and by its terms."""
+  """Plays the episodes of these numbers; returns each one's return and cost, in all and by its terms, and the speed."""
   terms = environment_lib.simulation_lib.Simulation(task).costs()
   names = ['sum', *sorted(name.removeprefix('cost_') for name in terms if name != 'cost_sum')]
   environment = environment_lib.SafetyGymnasium(seed, task, observations=('vector',), constraints=names)
@@ -74,8 +74,6 @@ def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
       apart = (mean - other_mean) / both if both else 0.0
       lines.append(f'| {task} | {name} | {other_mean:.2f} ± {other_error:.2f} | {mean:.2f} ± {error:.2f} | '
                    f'{mean - other_mean:+.2f} | {apart:+.2f} |')
-    lines.append(f'| {task} | steps/s | {other["steps_per_second"]} | {one["steps_per_second"]} | '
-                 f'{one["steps_per_second"] / other["steps_per_second"] - 1:+.0%} | |')
   return '\n'.join(lines)
 
 
@@ -95,10 +93,11 @@ def main() -> None:
     physics.restore_physics = lambda model: model
     result['mujoco'] += ', not restored'
   for task in flags.tasks:
-    result['tasks'][task] = play(task, range(flags.episodes or EPISODES.get(task, 100)))
+    result['tasks'][task] = played = play(task, range(flags.episodes or EPISODES.get(task, 100)))
+    speed = played.pop('steps_per_second')
     flags.out.write_text(json.dumps(result) + '\n')
     print(task, *('{:.2f} +- {:.2f}'.format(*mean_and_error(values)) for values in
-                  (result['tasks'][task]['returns'], result['tasks'][task]['costs']['sum'])), flush=True)
+                  (played['returns'], played['costs']['sum'])), f'{speed} steps/s', flush=True)
 
 
 if __name__ == '__main__':

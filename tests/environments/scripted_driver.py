@@ -1,4 +1,4 @@
-"""A driver without learning, which behaves alike in every MuJoCo: what tests and recordings of the physics drive with."""
+"""A driver by rules, for tests and recordings of the physics."""
 
 import numpy as np
 

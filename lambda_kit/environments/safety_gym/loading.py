@@ -1,13 +1,13 @@
 """Imports safety-gymnasium 1.0.0 on a current Python, past the obstacles in its import.
 
   * Its dataclasses have arrays as defaults, which Python 3.11 and later reject: they become default factories.
-  * Its wrappers, vector environments, multi-agent tasks and `make` need gymnasium 0.28.1 and gymnasium-robotics. The tasks
-    use none of them: stand-ins take their places in `sys.modules` during the import.
+  * Its wrappers, vector environments, multi-agent tasks and `make` need gymnasium 0.28.1 and gymnasium-robotics. The
+    tasks use none of them: stand-ins take their places in `sys.modules` during the import.
   * It registers its tasks with gymnasium. They are kept in a registry of their own instead, for `making.make`.
   * MuJoCo chooses an OpenGL library at import, and fails where there is none; gymnasium's viewers open contexts of
     their own, whose pictures come back as garbage when there are two. Both are sent to `opengl`.
 
-After the import gymnasium, dataclasses and `sys.modules` are as they were found, with safety-gymnasium's own modules added.
+After the import gymnasium, dataclasses and `sys.modules` are as they were found, but for safety-gymnasium's own modules.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ def tasks() -> dict[str, TaskSpec]:
 def safety_gymnasium() -> Any:
   """Returns the imported package."""
   if 'safety_gymnasium' in sys.modules and not _tasks:
-    raise SimulatorMissing('safety_gymnasium was imported before lambda_kit could adapt it. Leave its import to lambda_kit: '
-                           'lambda_kit.environments.safety_gym.loading.safety_gymnasium().')
+    raise SimulatorMissing('safety_gymnasium was imported before lambda_kit could adapt it. Leave its import to '
+                           'lambda_kit: lambda_kit.environments.safety_gym.loading.safety_gymnasium().')
   try:
     mujoco = opengl.import_mujoco()
     gymnasium = importlib.import_module('gymnasium')
@@ -128,8 +128,8 @@ def _stand_ins() -> Iterator[None]:
       del sys.modules[name]
 
 
-def _register(id: str, entry_point: str, max_episode_steps: int, kwargs: dict[str, Any],  # pylint: disable=redefined-builtin
-              reward_threshold: float | None = None) -> None:
+def _register(id: str, entry_point: str, max_episode_steps: int,  # pylint: disable=redefined-builtin
+              kwargs: dict[str, Any], reward_threshold: float | None = None) -> None:
   del reward_threshold
   _tasks[id] = TaskSpec(entry_point, kwargs, max_episode_steps)
 

@@ -1,7 +1,7 @@
 """Makes safety-gymnasium's environments as its own `make` does, which needs gymnasium 0.28.1.
 
-Worlds of navigation tasks get the physics of MuJoCo 2.3.3 when they are compiled. Velocity tasks have nothing that could
-be set back: no welds, and only planes, spheres and capsules, which meet by formulas of their own.
+Worlds of navigation tasks get the physics of MuJoCo 2.3.3 when they are compiled. Velocity tasks have nothing to set
+back: no welds, and only planes, spheres and capsules, which meet by formulas of their own.
 """
 
 import copy

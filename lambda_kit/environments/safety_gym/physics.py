@@ -15,7 +15,7 @@ from lambda_kit.environments import opengl
 ORIGINAL = '2.3.3'
 MEASURED = '3.3'  # The versions of MuJoCo that agree with it, once restored.
 _TORQUE_SCALE = 10  # Its place in the data of a weld.
-# Colliders that later versions use by default. Where a version has no such flag, it has no such collider or leaves it off.
+# Colliders that later versions use by default. A version without such a flag doesn't have the collider, or leaves it off.
 _FLAGS = ('mjDSBL_NATIVECCD', 'mjDSBL_MULTICCD')
 
 
@@ -65,12 +65,13 @@ def warn_if_different(mujoco_version: str) -> None:
   if mujoco_version == ORIGINAL or mujoco_version.startswith(f'{MEASURED}.'):
     return
   if _number(mujoco_version) > _number(MEASURED):
-    reason = ('boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures of 3.17 and 4.0 '
-              'differ by 0.1 to 0.2 of 255')
+    reason = ('boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures of 3.17 and '
+              '4.0 differ by 0.1 to 0.2 of 255')
   else:
     reason = 'its physics was not compared with that of 2.3.3, for which the tasks were written'
   if sys.version_info >= (3, 14):
-    remedy = 'For Python 3.14 there are wheels of MuJoCo 3.8 and later only: use Python 3.11 to 3.13 for scores to compare.'
+    remedy = ('For Python 3.14 there are wheels of MuJoCo 3.8 and later only: use Python 3.11 to 3.13 for scores to '
+              'compare.')
   else:
     remedy = f"For scores to compare: pip install 'mujoco=={MEASURED}.*'."
   logging.warning('The tasks run on MuJoCo %s rather than %s: %s. %s', mujoco_version, MEASURED, reason, remedy)

@@ -25,7 +25,7 @@ _STATISTICS = ('extent', 'meaninertia', 'meanmass', 'meansize')
 
 
 def compile_layout(xml: str) -> Any:
-  """Returns an `MjModel` of the world described by `xml`, with textures of one pixel and the physics of MuJoCo 2.3.3."""
+  """Returns an `MjModel` of the world that `xml` describes, with textures of one pixel and MuJoCo 2.3.3's physics."""
   pixels = {name: _pixel() for name in _TEXTURE_FILE.findall(xml)}
   return physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(_TEXTURE_FOLDER.sub('', xml), pixels))
 
