@@ -9,4 +9,4 @@ import setuptools
 setuptools.setup(
     packages=[*setuptools.find_packages(include=['lambda_kit', 'lambda_kit.*']), 'lambda_kit.data.gin'],
     package_dir={'lambda_kit.data.gin': 'gin'},
-    package_data={'lambda_kit.data.gin': ['**/*.gin'], 'lambda_kit.reports': ['data/*']})
+    package_data={'lambda_kit.data.gin': ['**/*.gin'], 'lambda_kit.analysis.reports': ['data/*']})

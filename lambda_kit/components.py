@@ -2,28 +2,28 @@
 
 # pylint: disable=unused-import
 from lambda_kit.agents import random_agent
-from lambda_kit.agents.lambda_agent import builder
-from lambda_kit.baselines import builder as on_policy_builder
-from lambda_kit.baselines import cpo
-from lambda_kit.baselines import ppo
-from lambda_kit.baselines import trpo
-from lambda_kit.bounds import bounds
-from lambda_kit.constraints import augmented_lagrangian
-from lambda_kit.constraints import budgets
-from lambda_kit.constraints import pid
-from lambda_kit.constraints import primal_dual
-from lambda_kit.constraints import softplus
-from lambda_kit.constraints import unconstrained
+from lambda_kit.agents.lambda_ import builder
+from lambda_kit.agents.on_policy import builder as on_policy_builder
+from lambda_kit.agents.on_policy import cpo
+from lambda_kit.agents.on_policy import ppo
+from lambda_kit.agents.on_policy import trpo
+from lambda_kit.safety import bounds
+from lambda_kit.safety import augmented_lagrangian
+from lambda_kit.safety import budgets
+from lambda_kit.safety import pid
+from lambda_kit.safety import primal_dual
+from lambda_kit.safety import softplus
+from lambda_kit.safety import unconstrained
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
-from lambda_kit.environments import isolated
+from lambda_kit.environments.processes import isolated
 from lambda_kit.environments.safety_gym import environment
-from lambda_kit.experiments import distributed_loop
-from lambda_kit.experiments import ray_actors
-from lambda_kit.experiments import rollout_loop
-from lambda_kit.experiments import run
-from lambda_kit.experiments import schedules
+from lambda_kit.training import distributed_loop
+from lambda_kit.training import ray_actors
+from lambda_kit.training import rollout_loop
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import schedules
 from lambda_kit.models import gaussian_model
 from lambda_kit.models import world_model
 from lambda_kit.planners import mpc

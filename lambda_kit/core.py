@@ -296,8 +296,8 @@ class PolicyOptimizer(abc.ABC, Generic[State]):
       state: What `init` or the update before returned.
       params: Of the policy.
       apply: Maps parameters and observations to a distribution over actions.
-      batch: Steps of this policy, a `baselines.surrogates.Batch`.
-      costs: What its episodes cost, a `baselines.surrogates.EpisodeCosts`.
+      batch: Steps of this policy, a `agents.on_policy.surrogates.Batch`.
+      costs: What its episodes cost, a `agents.on_policy.surrogates.EpisodeCosts`.
       key: For whatever is drawn at random.
 
     Returns:
@@ -378,7 +378,7 @@ class UpdateSchedule(Protocol):
 
 
 class LoopFactory(Protocol):
-  """Makes the loop of acting and learning, an `experiments.environment_loop.EnvironmentLoop`."""
+  """Makes the loop of acting and learning, an `training.environment_loop.EnvironmentLoop`."""
 
   def __call__(self, environment: Environment, actor: Actor, learner: Learner, schedule: UpdateSchedule | None,
                max_failed_episodes: int, environment_factory: EnvironmentFactory, seed: int) -> Any:

@@ -31,7 +31,7 @@ def test_rlax_is_whole_and_distrax_is_imported_when_it_is_needed():
 import sys
 import jax
 import jax.numpy as jnp
-from lambda_kit.baselines import gae
+from lambda_kit.agents.on_policy import gae
 from lambda_kit.policies import returns
 from lambda_kit.quick_rlax import rlax
 values = returns.lambda_values(jnp.array([1.0, 2.0]), jnp.ones(2), jnp.array([4.0, 8.0]), 0.5, 0.5)

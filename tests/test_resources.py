@@ -6,7 +6,7 @@ import gin
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import resources
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 
 
 def test_a_clone_has_its_gin_files_at_the_top():

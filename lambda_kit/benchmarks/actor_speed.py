@@ -10,8 +10,8 @@ from typing import Any, Sequence
 import jax.numpy as jnp
 
 from lambda_kit import core
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import run
+from lambda_kit.config import configuration
+from lambda_kit.training import experiment as experiment_lib
 
 GIN_FILES = ('gin/tiny_grid.gin',)
 COUNTS = (1, 2, 4)
@@ -38,7 +38,7 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, c
     files = (*gin_files, _DISTRIBUTED) if count else gin_files
     number = [f'distributed_loop.num_actors = {count}'] if count else []
     configuration.parse(files, [*_BINDINGS, *bindings, *number], search_paths)
-    rate = run.run_experiment(job=lambda experiment, count=count: _measure_loop(experiment, max(count, 1), episodes))
+    rate = experiment_lib.run_experiment(job=lambda experiment, count=count: _measure_loop(experiment, max(count, 1), episodes))
     rows.append(dict(actors=count, steps_per_second=rate))
   return rows
 
@@ -51,7 +51,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[str], list[list[str
   return 'Acting without learning', ['actors', 'environment steps / s', 'times one actor'], lines
 
 
-def _measure_loop(experiment: run.Experiment, num_actors: int, episodes: int) -> float:
+def _measure_loop(experiment: experiment_lib.Experiment, num_actors: int, episodes: int) -> float:
   loop, learner = experiment.loop, experiment.learner
   learner.restore(learner.save()._replace(updates=jnp.ones((), jnp.int32)))  # Else actors would act at random.
   experiment.actor.update(wait=True)

@@ -15,11 +15,11 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.benchmarks import run_shares
-from lambda_kit.environments import parallel
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import loggers
-from lambda_kit.experiments import rollout_loop
-from lambda_kit.experiments import run
+from lambda_kit.environments.processes import parallel
+from lambda_kit.config import configuration
+from lambda_kit.logs import loggers
+from lambda_kit.training import rollout_loop
+from lambda_kit.training import experiment as experiment_lib
 
 ALGORITHMS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
 GIN_FILES = ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin')
@@ -47,7 +47,7 @@ def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str
   sizes = [f'RolloutLoop.num_environments = {num_environments}', f'RolloutLoop.num_processes = {num_workers}']
   configuration.parse([*gin_files, f'gin/baselines/{algorithm}.gin'], [*sizes, *bindings], search_paths)
   race = _Race(num_environments, num_workers, rounds)
-  rows = run.run_experiment(job=race.run, loop_factory=race.make_loop)
+  rows = experiment_lib.run_experiment(job=race.run, loop_factory=race.make_loop)
   return dict(algorithm=algorithm, num_workers=num_workers, num_environments=num_environments, rounds=rounds,
               **{name: float(np.median([row[name] for row in rows])) for name in rows[0]})
 
@@ -79,7 +79,7 @@ class _Race:
     return gin.get_configurable(rollout_loop.RolloutLoop)(
         learner=_TimedLearner(learner, self._clock), environment_factory=environment_factory, **kwargs)
 
-  def run(self, experiment: run.Experiment) -> list[dict[str, float]]:
+  def run(self, experiment: experiment_lib.Experiment) -> list[dict[str, float]]:
     """A row for each round."""
     loop = experiment.loop
     loop.connect(loggers.LoggerGroup([]))

@@ -15,8 +15,8 @@ import numpy as np
 
 from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import stand_ins
-from lambda_kit.experiments import configuration
-from lambda_kit.metrics import protocols
+from lambda_kit.config import configuration
+from lambda_kit.analysis.metrics import protocols
 from lambda_kit.posteriors import swag
 from lambda_kit.replay import buffer
 from lambda_kit.replay import episodes

@@ -12,8 +12,8 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from lambda_kit.experiments import checkpointing
-from lambda_kit.experiments import environment_loop
+from lambda_kit.training import checkpointing
+from lambda_kit.training import environment_loop
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
 

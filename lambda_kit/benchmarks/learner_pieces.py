@@ -10,9 +10,9 @@ import optax
 
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.agents.lambda_agent import learning
-from lambda_kit.agents.lambda_agent import losses
-from lambda_kit.agents.lambda_agent import policy_gradients
+from lambda_kit.agents.lambda_ import learning
+from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.benchmarks import flops
 from lambda_kit.benchmarks import stand_ins
 from lambda_kit.posteriors import swag

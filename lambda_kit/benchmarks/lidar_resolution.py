@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lambda_kit import activations
+from lambda_kit.models import activations
 from lambda_kit import core
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment as environment_lib

@@ -6,7 +6,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.environments import parallel
+from lambda_kit.environments.processes import parallel
 
 
 def measure_scaling(environment_factory: core.EnvironmentFactory, worker_counts: Sequence[int] = (1, 2, 4),

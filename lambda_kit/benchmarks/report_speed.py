@@ -13,7 +13,7 @@ import time
 from typing import Any, Sequence
 
 from lambda_kit.benchmarks import synthetic_runs
-from lambda_kit.metrics import protocols
+from lambda_kit.analysis.metrics import protocols
 
 TARGET_SECONDS = 60.0
 _TASKS = (*protocols.SG6_TASKS, 'Another', 'YetAnother')

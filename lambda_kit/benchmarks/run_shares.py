@@ -21,10 +21,10 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import wrappers
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import environment_loop
-from lambda_kit.experiments import run
-from lambda_kit.experiments import training
+from lambda_kit.config import configuration
+from lambda_kit.training import environment_loop
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import train as train_lib
 
 TARGET_SHARE = 0.05  # Of everything else.
 PAPER_UPDATES = 100  # Of a cycle.
@@ -162,7 +162,7 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, b
   clock = Clock()
   configuration.parse(gin_files, bindings, search_paths)
   with tempfile.TemporaryDirectory() as folder:
-    run.run_experiment(job=training.Training(os.path.join(folder, 'run')), loop_factory=clock.make_loop)
+    experiment_lib.run_experiment(job=train_lib.Training(os.path.join(folder, 'run')), loop_factory=clock.make_loop)
   cycles = clock.cycles()[_SKIPPED - 1:]  # The first cycle ends with the first mark.
   for cycle in cycles:
     cycle['everything else'] = cycle['total'] - cycle['learner'] - cycle['environment'] - cycle['acting']

@@ -10,7 +10,7 @@ import numpy as np
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 from lambda_kit.replay import episodes
 
 

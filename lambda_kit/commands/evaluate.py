@@ -15,10 +15,10 @@ import pathlib
 from absl import flags
 
 from lambda_kit import resources
-from lambda_kit.experiments import checkpoint_evaluation
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import launching
-from lambda_kit.experiments import run
+from lambda_kit.training import checkpoint_evaluation
+from lambda_kit.config import configuration
+from lambda_kit.commands import launching
+from lambda_kit.training import experiment as experiment_lib
 
 _ROOT = resources.root()
 
@@ -47,5 +47,5 @@ def main(argv: list[str]) -> None:
       raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
     configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
                         search_paths=[str(_ROOT)])
-    run.run_experiment(job=checkpoint_evaluation.Evaluation(
+    experiment_lib.run_experiment(job=checkpoint_evaluation.Evaluation(
         workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value, _CALIBRATE.value))

@@ -69,7 +69,7 @@ def _start(name: str, arguments: list[str]) -> None:
 
 
 def _unfit_packages() -> list[str]:
-  from lambda_kit.experiments import requirements  # pylint: disable=import-outside-toplevel
+  from lambda_kit.commands import requirements  # pylint: disable=import-outside-toplevel
   return [str(need) for need in requirements.needs() if not need.is_met]
 
 

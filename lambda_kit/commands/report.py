@@ -16,10 +16,10 @@ from absl import app
 from absl import flags
 
 from lambda_kit import resources
-from lambda_kit.reports import archive
-from lambda_kit.reports import problems
-from lambda_kit.reports import report
-from lambda_kit.reports import runs
+from lambda_kit.analysis.reports import archive
+from lambda_kit.analysis.reports import problems
+from lambda_kit.analysis.reports import report
+from lambda_kit.analysis.reports import runs
 
 _ROOT = resources.root()
 

@@ -18,12 +18,12 @@ from absl import flags
 from absl import logging
 
 from lambda_kit import resources
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import hosts
-from lambda_kit.experiments import launching
-from lambda_kit.experiments import run
-from lambda_kit.experiments import seeds
-from lambda_kit.experiments import training
+from lambda_kit.config import configuration
+from lambda_kit.training import hosts
+from lambda_kit.commands import launching
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import seeds
+from lambda_kit.training import train as train_lib
 
 _ROOT = resources.root()
 
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> None:
       logging.info('Superseded: %s', line)
     if _DRY_RUN.value:
       print(configuration.resolved_config())
-      run.run_experiment(job=run.take_one_step)
+      experiment_lib.run_experiment(job=experiment_lib.take_one_step)
       print('Dry run: everything was built and one step was taken.')
       return
     with hosts.workdir_of_process(workdir) as folder:
@@ -107,7 +107,7 @@ def main(argv: list[str]) -> None:
         if numbers:
           seeds.train(numbers, folder, _configure, _ALLOW_CONFIG_CHANGE.value)
         else:
-          run.run_experiment(job=training.Training(folder, _ALLOW_CONFIG_CHANGE.value))
+          experiment_lib.run_experiment(job=train_lib.Training(folder, _ALLOW_CONFIG_CHANGE.value))
       finally:
         if folder.is_dir() and not any(folder.iterdir()):
           folder.rmdir()  # Nothing began.

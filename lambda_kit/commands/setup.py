@@ -17,7 +17,7 @@ import sysconfig
 from absl import app
 
 from lambda_kit.environments import opengl
-from lambda_kit.experiments import requirements
+from lambda_kit.commands import requirements
 
 
 def main(argv: list[str]) -> None:

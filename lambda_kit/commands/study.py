@@ -20,10 +20,10 @@ import gin
 
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import resources
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import study
-from lambda_kit.reports import drawing
-from lambda_kit.reports import studies
+from lambda_kit.config import configuration
+from lambda_kit.training import study
+from lambda_kit.analysis import drawing
+from lambda_kit.analysis.reports import studies
 
 _ROOT = resources.root()
 

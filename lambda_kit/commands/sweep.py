@@ -17,11 +17,11 @@ import sys
 from absl import flags
 
 from lambda_kit import resources
-from lambda_kit.checkpoints import lock
-from lambda_kit.experiments import launching
-from lambda_kit.experiments import study
-from lambda_kit.reports import problems
-from lambda_kit.reports import report
+from lambda_kit.training.checkpoints import lock
+from lambda_kit.commands import launching
+from lambda_kit.training import study
+from lambda_kit.analysis.reports import problems
+from lambda_kit.analysis.reports import report
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import executors
 from lambda_kit.sweeps import grid

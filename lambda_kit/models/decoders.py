@@ -8,7 +8,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit import activations
+from lambda_kit.models import activations
 from lambda_kit import types
 from lambda_kit.models import convolutions
 from lambda_kit.models import distributions

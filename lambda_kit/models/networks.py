@@ -5,7 +5,7 @@ from typing import Sequence
 import gin
 import haiku as hk
 
-from lambda_kit import activations
+from lambda_kit.models import activations
 from lambda_kit import types
 
 

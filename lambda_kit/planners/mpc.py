@@ -22,7 +22,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.bounds import bounds
+from lambda_kit.safety import bounds
 from lambda_kit.planners import cem
 
 # Converts limits of episodes' cost returns, [C], into limits of a plan's discounted cost per agent step, [C].

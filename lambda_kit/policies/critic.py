@@ -7,7 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit import activations
+from lambda_kit.models import activations
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.policies import networks

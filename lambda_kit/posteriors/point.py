@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from lambda_kit import core
-from lambda_kit import optimizers
+from lambda_kit.models import optimizers
 from lambda_kit import types
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from lambda_kit import core
-from lambda_kit import optimizers
+from lambda_kit.models import optimizers
 from lambda_kit import types
 from lambda_kit.posteriors import noise
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from lambda_kit import core
-from lambda_kit import optimizers
+from lambda_kit.models import optimizers
 from lambda_kit import types
 from lambda_kit.posteriors import noise
 from lambda_kit.posteriors import selection

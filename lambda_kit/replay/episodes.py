@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.checkpoints import files
+from lambda_kit import files
 
 _FORMAT = 'lambda_kit episode'
 _VERSION = 1

@@ -6,9 +6,9 @@ import pathlib
 import sys
 from typing import Iterable, Sequence
 
-from lambda_kit.experiments import gin_layers
-from lambda_kit.experiments import study
-from lambda_kit.metrics import protocols
+from lambda_kit.config import layers
+from lambda_kit.training import study
+from lambda_kit.analysis.metrics import protocols
 from lambda_kit.sweeps import errors
 
 SG6 = 'sg6'  # Stands for the paper's six tasks.
@@ -113,7 +113,7 @@ def _task_files(root: pathlib.Path, name: str) -> list[str]:
     if stem in known:
       return [f'gin/{stem}.gin']
   short = [stem.removeprefix(f'{SG6}_') for stem in known]
-  raise errors.SweepError(f'There is no task {name!r}.{gin_layers.did_you_mean(name, short)} Known are {SG6} (six '
+  raise errors.SweepError(f'There is no task {name!r}.{layers.did_you_mean(name, short)} Known are {SG6} (six '
                           f'tasks), {", ".join(short)}, and any gin file by its path.')
 
 
@@ -125,7 +125,7 @@ def _variant_files(root: pathlib.Path, name: str) -> tuple[str, ...]:
   files = []
   for part in name.split(_JOINED):
     if not part.endswith('.gin') and part not in known:
-      raise errors.SweepError(f'There is no variant {part!r}.{gin_layers.did_you_mean(part, known)} Known are '
+      raise errors.SweepError(f'There is no variant {part!r}.{layers.did_you_mean(part, known)} Known are '
                               f'{study.BASE} (the experiment as it is), {", ".join(sorted(known))}, and any gin file '
                               'by its path.')
     files.append(part if part.endswith('.gin') else known[part])

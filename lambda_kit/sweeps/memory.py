@@ -2,7 +2,7 @@
 
 from typing import Iterable
 
-from lambda_kit.reports import gin_text
+from lambda_kit.config import gin_text
 
 BASE = 4.0  # Gigabytes of a run whose observations are small: programs, their compilation, networks.
 _MAX_BYTES = 16 * 2**30  # The default of `EpisodeBuffer.max_bytes`.

@@ -12,7 +12,7 @@ import subprocess
 import time
 from typing import Collection, Mapping, Sequence
 
-from lambda_kit.checkpoints import lock
+from lambda_kit.training.checkpoints import lock
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import workdirs
 

@@ -6,8 +6,8 @@ import re
 import signal
 from typing import Iterable
 
-from lambda_kit.experiments import configuration
-from lambda_kit.reports import gin_text
+from lambda_kit.config import configuration
+from lambda_kit.config import gin_text
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 

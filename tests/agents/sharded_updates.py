@@ -12,7 +12,7 @@ import pathlib
 import jax
 import numpy as np
 
-from lambda_kit.agents.lambda_agent import policy_gradients
+from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import variational
 from tests.agents import hlo

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import networks as networks_lib
+from lambda_kit.agents.lambda_ import networks as networks_lib
 from tests.agents import tiny
 
 # Ways to reach the host: calls of Python, and transfers in the middle of a program.

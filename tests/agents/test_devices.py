@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import devices
+from lambda_kit.agents.lambda_ import devices
 from tests.agents import tiny
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lambda_kit import core
-from lambda_kit.agents.lambda_agent import forecasting
-from lambda_kit.bounds import bounds
+from lambda_kit.agents.lambda_ import forecasting
+from lambda_kit.safety import bounds
 from lambda_kit.models import normalizer
 from tests.agents import linear_fakes
 from tests.agents import tiny

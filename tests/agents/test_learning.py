@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit import optimizers
+from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.replay import archive
 from tests.agents import tiny

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.experiments import study
+from lambda_kit.training import study
 from tests.faults import runs
 
 # The straight way to the goal leads through a hazard. Going around it takes as many moves.

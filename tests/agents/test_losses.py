@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import imagination
-from lambda_kit.agents.lambda_agent import devices
-from lambda_kit.agents.lambda_agent import losses
-from lambda_kit.agents.lambda_agent import policy_gradients
-from lambda_kit.bounds import bounds
-from lambda_kit.constraints import primal_dual
-from lambda_kit.constraints import unconstrained
+from lambda_kit.agents.lambda_ import imagination
+from lambda_kit.agents.lambda_ import devices
+from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.safety import bounds
+from lambda_kit.safety import primal_dual
+from lambda_kit.safety import unconstrained
 
 from tests.agents import linear_fakes
 

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import devices
-from lambda_kit.agents.lambda_agent import losses
-from lambda_kit.agents.lambda_agent import networks as networks_lib
-from lambda_kit.agents.lambda_agent import policy_gradients
+from lambda_kit.agents.lambda_ import devices
+from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import networks as networks_lib
+from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.benchmarks import stand_ins
-from lambda_kit.bounds import bounds
-from lambda_kit.constraints import augmented_lagrangian
-from lambda_kit.constraints import pid
+from lambda_kit.safety import bounds
+from lambda_kit.safety import augmented_lagrangian
+from lambda_kit.safety import pid
 from lambda_kit.models import world_model
-from lambda_kit.policies import actor
+from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
 
 _N, _S, _C = 3, 10, 2
@@ -28,7 +28,7 @@ def _networks():
   environment = stand_ins.SpecEnvironment(size)
   model = functools.partial(world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8)
   return networks_lib.make_networks(
-      environment, 1, model, functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
+      environment, 1, model, functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
       functools.partial(critic.Critic, hidden_sizes=(8,)), functools.partial(critic.Critic, hidden_sizes=(8,)))
 
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_agent import networks as networks_lib
-from lambda_kit.agents.lambda_agent import precision
+from lambda_kit.agents.lambda_ import networks as networks_lib
+from lambda_kit.agents.lambda_ import precision
 from lambda_kit.models import convolutions
 from tests.agents import tiny
 from tests.models import data

@@ -10,7 +10,7 @@ import pytest
 
 from lambda_kit import core
 from lambda_kit.agents import random_agent
-from lambda_kit.agents.lambda_agent import prediction
+from lambda_kit.agents.lambda_ import prediction
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import normalizer

@@ -4,14 +4,14 @@ import functools
 
 import numpy as np
 
-from lambda_kit.agents.lambda_agent import builder as builder_lib
+from lambda_kit.agents.lambda_ import builder as builder_lib
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import heads
 from lambda_kit.models import world_model
-from lambda_kit.policies import actor
+from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
 from lambda_kit.posteriors import swag
 from lambda_kit.replay import buffer
@@ -40,7 +40,7 @@ def make_agent(decoded_steps=None, overshooting_steps=0, **options):
   arguments = dict(
       cost_limit=1.0, action_repeat=1, world_model_factory=model,
       posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
-      policy_factory=functools.partial(actor.SquashedGaussianPolicy, hidden_sizes=_SIZES),
+      policy_factory=functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=_SIZES),
       critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
       cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
       replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3,

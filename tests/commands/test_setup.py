@@ -11,7 +11,7 @@ import pytest
 
 from lambda_kit.commands import setup
 from lambda_kit.environments import opengl
-from lambda_kit.experiments import requirements
+from lambda_kit.commands import requirements
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -14,9 +14,9 @@ import pytest
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.environments import isolated
+from lambda_kit.environments.processes import isolated
 from lambda_kit.environments import wrappers
-from lambda_kit.experiments import environment_loop
+from lambda_kit.training import environment_loop
 
 from tests.environments import parallel_fakes as fakes
 from tests.faults import runs

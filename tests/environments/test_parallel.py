@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lambda_kit import types
-from lambda_kit.environments import parallel
+from lambda_kit.environments.processes import parallel
 
 from tests.environments import parallel_fakes as fakes
 
@@ -371,7 +371,7 @@ class TestEnd:
     program = textwrap.dedent('''
         import sys, time
         import numpy as np
-        from lambda_kit.environments import parallel
+        from lambda_kit.environments.processes import parallel
         from tests.environments import parallel_fakes as fakes
         environments = parallel.ParallelEnvironments(fakes.Walk, 2, seed=0)
         environments.reset()

@@ -7,7 +7,7 @@ import gin
 import numpy as np
 import pytest
 
-from lambda_kit.environments import parallel
+from lambda_kit.environments.processes import parallel
 
 from tests.environments import parallel_fakes as fakes
 

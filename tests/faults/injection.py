@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import Callable
 
-from lambda_kit.checkpoints import store as store_lib
+from lambda_kit.training.checkpoints import store as store_lib
 from tests.faults import runs
 
 Moment = Callable[[], bool]  # Whether it has come.

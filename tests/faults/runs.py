@@ -11,7 +11,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 from safetensors import numpy as safetensors_numpy
 
-from lambda_kit.checkpoints import store as store_lib
+from lambda_kit.training.checkpoints import store as store_lib
 from lambda_kit.replay import episodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

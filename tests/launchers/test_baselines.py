@@ -11,7 +11,7 @@ import gin
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 from tests.faults import runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.checkpoints import store as store_lib
-from lambda_kit.experiments import configuration
-from lambda_kit.experiments import run
+from lambda_kit.training.checkpoints import store as store_lib
+from lambda_kit.config import configuration
+from lambda_kit.training import experiment as experiment_lib
 from tests.faults import runs
 
 _OBSERVATIONS = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
@@ -100,7 +100,7 @@ def test_the_exported_policy_acts_as_the_agent_in_a_fresh_process(evaluated, tmp
     return np.array([actor.select_action({'vector': row}) for row in _OBSERVATIONS])
 
   configuration.parse([str(workdir / 'config.gin')])
-  expected = run.run_experiment(job=act)
+  expected = experiment_lib.run_experiment(job=act)
   gin.clear_config()
   actions = np.load(tmp_path / 'actions.npy')
   assert actions.dtype == expected.dtype and actions.tobytes() == expected.tobytes()

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from lambda_kit.experiments import hosts
+from lambda_kit.training import hosts
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BINDINGS = (

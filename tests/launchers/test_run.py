@@ -16,7 +16,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The launcher's own work, with an agent that costs nothing.

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lambda_kit.checkpoints import lock
+from lambda_kit.training.checkpoints import lock
 from lambda_kit.sweeps import workdirs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

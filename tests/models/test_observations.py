@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from tests.models import data

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lambda_kit.bounds import bounds
+from lambda_kit.safety import bounds
 from lambda_kit.planners import mpc
 from tests.planners import fakes
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from lambda_kit import optimizers
+from lambda_kit.models import optimizers
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag

@@ -10,7 +10,7 @@ import pytest
 from lambda_kit import types
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.experiments import environment_loop
+from lambda_kit.training import environment_loop
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes

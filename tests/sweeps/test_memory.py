@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 from lambda_kit.sweeps import memory
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])

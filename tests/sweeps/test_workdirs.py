@@ -8,7 +8,7 @@ import gin
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.experiments import configuration
+from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import workdirs

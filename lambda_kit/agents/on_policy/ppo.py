@@ -1,0 +1,99 @@
+"""Proximal policy optimisation (Schulman et al., 2017), alone or on the Lagrangian of a constrained problem."""
+
+import math
+from typing import Any, NamedTuple
+
+import gin
+import jax
+import jax.numpy as jnp
+import optax
+
+from lambda_kit import core
+from lambda_kit.models import optimizers
+from lambda_kit import types
+from lambda_kit.agents.on_policy import surrogates
+from lambda_kit.safety import unconstrained
+
+
+class PpoState(NamedTuple):
+  optimizer: optax.OptState
+  solver: Any
+
+
+class _Progress(NamedTuple):
+  """Where an update is."""
+  params: core.Params
+  optimizer: optax.OptState
+  steps: types.Array  # [] int32, taken so far.
+  kl: types.Array  # [], of the policy from which the last step was taken, or would have been.
+
+
+@gin.register
+class Ppo(core.PolicyOptimizer[PpoState]):
+  """Gradient steps on the clipped surrogate, until one of them goes beyond a KL divergence from where the policy was.
+
+  That step is kept, as in safety-starter-agents.
+
+  With a solver other than `Unconstrained` the objective is (J_clip - sum_i lambda_i J_i) / (1 + sum_i lambda_i), where
+  the J_i are not clipped, and the multipliers take a step on the measured cost returns before the policy does.
+
+  Args:
+    solver: Of the constrained problem.
+    clip: Ratios of probabilities count between 1 - clip and 1 + clip.
+    iterations: Gradient steps at most.
+    target_kl: KL divergence between the policies before and after the update.
+    kl_margin: An update ends where the divergence is more than `kl_margin` times its target.
+    learning_rate: Adam's.
+    entropy_scale: Weight of the policy's entropy in the objective.
+    batch_size: Steps drawn at random for each gradient step; None for all of them.
+  """
+
+  def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), clip: float = 0.2,
+               iterations: int = 80, target_kl: float = 0.01, kl_margin: float = 1.2, learning_rate: float = 3e-4,
+               entropy_scale: float = 0.0, batch_size: int | None = None):
+    if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1:
+      raise ValueError(f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, '
+                       f'and iterations={iterations} at least 1.')
+    self._solver = solver
+    self._clip = clip
+    self._iterations = iterations
+    self._max_kl = kl_margin * target_kl
+    self._entropy_scale = entropy_scale
+    self._batch_size = batch_size
+    self._adam = optimizers.make_adam(learning_rate, clip_norm=math.inf, eps=1e-8)
+
+  def init(self, params: core.Params, num_constraints: int) -> PpoState:
+    return PpoState(self._adam.init(params), self._solver.init(num_constraints))
+
+  def update(self, state: PpoState, params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,
+             costs: surrogates.EpisodeCosts, key: core.Key) -> tuple[PpoState, core.Params, dict[str, types.Array]]:
+    solver_state = self._solver.update(state.solver, costs.cost_return, costs.limit)
+    multipliers = self._solver.multipliers(solver_state)
+
+    def loss(params: core.Params, batch: surrogates.Batch) -> tuple[types.Array, tuple[types.Array, types.Array]]:
+      policy = apply(params, batch.observation)
+      ratio = surrogates.ratios(policy, batch)
+      objective = surrogates.clipped_surrogate(ratio, batch, self._clip)
+      entropy = surrogates.weighted_mean(policy.entropy(), batch.weight)
+      objective = surrogates.penalised(objective + self._entropy_scale * entropy,
+                                       surrogates.cost_surrogates(ratio, batch), multipliers)
+      return -objective, (surrogates.mean_kl(batch.weight, policy, batch.policy), entropy)
+
+    def unfinished(progress: _Progress) -> types.Array:
+      return (progress.steps < self._iterations) & (progress.kl <= self._max_kl)
+
+    def body(progress: _Progress) -> _Progress:
+      part = surrogates.subset(batch, jax.random.fold_in(key, progress.steps), self._batch_size)
+      (_, (kl, _)), gradients = jax.value_and_grad(loss, has_aux=True)(progress.params, part)
+      changes, optimizer = self._adam.update(gradients, progress.optimizer, progress.params)
+      stepped = _Progress(optax.apply_updates(progress.params, changes), optimizer, progress.steps + 1, kl)
+      return jax.tree.map(lambda new, old: jnp.where(kl <= self._max_kl, new, old), stepped, progress._replace(kl=kl))
+
+    progress = jax.lax.while_loop(unfinished, body, _Progress(
+        params, state.optimizer, jnp.zeros((), jnp.int32), jnp.zeros(())))
+    before, _ = loss(params, batch)
+    after, (kl, entropy) = loss(progress.params, batch)
+    metrics = dict(policy_loss=before, policy_loss_after=after, policy_kl=kl, entropy=entropy,
+                   policy_iterations=progress.steps,
+                   **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)})
+    return PpoState(progress.optimizer, solver_state), progress.params, metrics

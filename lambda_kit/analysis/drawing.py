@@ -1,0 +1,123 @@
+"""What all figures share: colours, axes, how curves of several seeds become one, and how files are written."""
+
+import colorsys
+import io
+import os
+import pathlib
+from typing import Iterable, Mapping, Sequence
+
+from matplotlib import axes as mpl_axes
+from matplotlib import figure as mpl_figure
+from matplotlib import rc_context
+from matplotlib import ticker
+import numpy as np
+
+from lambda_kit.analysis.metrics import statistics
+from lambda_kit.analysis.reports import collection
+from lambda_kit.analysis.reports import reference
+
+Colors = Mapping[str, str]  # By algorithm.
+
+LIMIT_COLOR = '#d62728'
+TEXT_COLOR = '#333333'
+# Told apart by colour-blind readers, and none of them the red of limits.
+_COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f', '#b8860b', '#7cb342', '#a1887f', '#607d8b', '#7986cb')
+_FAINT_COLOR = '#e6e6e6'
+_MAX_POINTS = 200  # Of a curve in a panel.
+
+
+def algorithm_colors(algorithms: Iterable[str]) -> dict[str, str]:
+  """A colour for each algorithm and each published one. Published numbers have that of the algorithm itself."""
+  published = sorted({row.algorithm for row in reference.published_rows()})
+  # Those of the paper come first, so that their colours don't depend on what they are compared with.
+  names = ['LAMBDA', *(name for name in published if name != 'LAMBDA')]
+  names += [name for name in collection.order_algorithms(algorithms) if name not in names]
+  colors = dict(zip(names, _COLORS))
+  for i, name in enumerate(names[len(_COLORS):]):
+    red, green, blue = colorsys.hls_to_rgb(i * 0.618 % 1.0, 0.4, 0.5)
+    colors[name] = f'#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}'
+  return colors | {name + reference.SUFFIX: color for name, color in colors.items()}
+
+
+def new_figure(width: float, height: float) -> mpl_figure.Figure:
+  """A figure of its own: pyplot's registry is global, and chooses a back end for the whole process."""
+  return mpl_figure.Figure(figsize=(width, height), layout='constrained', dpi=110)
+
+
+def style(axes: mpl_axes.Axes, title: str = '', xlabel: str = '', ylabel: str = '') -> None:
+  axes.set_title(title, loc='left', color=TEXT_COLOR, fontsize=10, fontweight='bold')
+  axes.set_xlabel(xlabel, color=TEXT_COLOR, fontsize=9)
+  axes.set_ylabel(ylabel, color=TEXT_COLOR, fontsize=9)
+  axes.grid(color=_FAINT_COLOR, linewidth=0.8)
+  axes.set_axisbelow(True)
+  axes.spines[['top', 'right']].set_visible(False)
+  axes.spines[['left', 'bottom']].set_color('#b0b0b0')
+  axes.tick_params(color='#b0b0b0', labelcolor=TEXT_COLOR, labelsize=8)
+
+
+def style_steps(axes: mpl_axes.Axes, label: str = 'environment steps') -> None:
+  """An x axis of steps: 250k, 1M. Only the lowest of a column of panels names it."""
+  if axes.get_subplotspec().is_last_row():
+    axes.set_xlabel(label, color=TEXT_COLOR, fontsize=9)
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
+  axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+  axes.set_xlim(left=0)
+
+
+def legend(figure: mpl_figure.Figure, handles: Sequence) -> None:
+  """A legend below the panels, in as many columns as fit."""
+  if handles:
+    width = 0.75 + 0.075 * max(len(handle.get_label()) for handle in handles)  # Inches of a column, about.
+    columns = int(np.clip(figure.get_figwidth() / width, 1, len(handles)))
+    figure.legend(handles=handles, loc='outside lower center', ncols=columns, frameon=False, fontsize=9,
+                  labelcolor=TEXT_COLOR)
+
+
+def group_band(group: collection.Group, name: str) -> tuple[np.ndarray, statistics.Estimate] | None:
+  """Median and 5-95 percentiles over a group's seeds, at steps [R] that all of them have reached.
+
+  Seeds that logged at different steps are interpolated. None if no seed has the curve.
+  """
+  curves = [run.curves[name] for run in group.drawn if len(run.curves.get(name, ()))]
+  if not curves:
+    return None
+  start, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+  steps = np.unique(np.concatenate([curve.steps for curve in curves]))
+  steps = steps[(steps >= start) & (steps <= end)]
+  if not len(steps):  # One ended before another began.
+    return None
+  if len(steps) > _MAX_POINTS:
+    steps = steps[np.linspace(0, len(steps) - 1, _MAX_POINTS).astype(int)]
+  return steps, statistics.band(np.stack([np.interp(steps, curve.steps, curve.values) for curve in curves]))
+
+
+def draw_band(axes: mpl_axes.Axes, steps: np.ndarray, estimate: statistics.Estimate, color: str, **line) -> None:
+  marker = 'o' if len(steps) == 1 else ''
+  axes.plot(steps, estimate.value, **{'color': color, 'linewidth': 1.6, 'marker': marker, 'markersize': 4, **line})
+  axes.fill_between(steps, estimate.low, estimate.high, color=color, alpha=0.18, linewidth=0)
+
+
+def save(figure: mpl_figure.Figure, folder: pathlib.Path, name: str) -> bytes:
+  """Writes `name`.png and `name`.svg, each complete or not at all. Returns the PNG."""
+  data = {}
+  # Panels get their places once for both formats. An engine that stays would also draw everything twice.
+  figure.get_layout_engine().execute(figure)
+  figure.set_layout_engine(None)
+  with rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name}):  # Text stays text; the same input, the same file.
+    for form in ('png', 'svg'):
+      buffer = io.BytesIO()
+      figure.savefig(buffer, format=form, metadata={'Date': None} if form == 'svg' else None)
+      data[form] = buffer.getvalue()
+      write_bytes(folder / f'{name}.{form}', data[form])
+  return data['png']
+
+
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+  """Writes to a temporary file and renames it, so that nobody finds half a file."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
+  try:
+    partial.write_bytes(data)
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""Scores of single seeds as JSON: a documented schema with a version.
+
+A file is one object:
+
+  schema   'lambda_kit.scores'
+  version  2; 1 had no `mujoco`, which is then that of `physics.version_before_records`; a reader refuses any other
+  scores   a list with one object for each seed:
+    task               e.g. 'PointGoal1'
+    algorithm          e.g. 'LAMBDA'
+    seed               integer
+    protocol           task, environment_steps, evaluation_episodes, cost_limit [1 or C], environment (changes in the
+                       simulator: parameter to gin text)
+    environment_steps  at which the score was really recorded: the first evaluation at or after the protocol's steps
+    episode_return     J(pi), mean over the evaluation's episodes
+    cost_return        J_c(pi) [C], likewise
+    cost_regret        rho_c(pi) [C], all costs of training divided by its environment steps
+    wall_seconds       from the end of the first training episode to that of the evaluation; pauses of a run that was
+                       stopped and went on are included
+    config_hash        of all bindings that can change the outcome, the seed left out
+    workdir            where the run's logs are, from the folder that was read
+    mujoco             version of the MuJoCo that simulated the task, null for tasks that it doesn't simulate
+"""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from lambda_kit.analysis.metrics import physics
+from lambda_kit.analysis.metrics import protocols as protocols_lib
+
+SCHEMA = 'lambda_kit.scores'
+VERSION = 2
+_READ = (1, VERSION)
+
+
+class ScoresError(ValueError):
+  """A file of scores can't be used. The message says where and why."""
+
+
+class ProtocolError(ScoresError):
+  """Scores were measured under another protocol."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedScore:
+  """The score of one seed; see the module's docstring."""
+  task: str
+  algorithm: str
+  seed: int
+  protocol: protocols_lib.Protocol
+  environment_steps: int
+  episode_return: float
+  cost_return: tuple[float, ...]  # [C].
+  cost_regret: tuple[float, ...]  # [C].
+  wall_seconds: float
+  config_hash: str
+  workdir: str
+  mujoco: str | None
+
+  @property
+  def safe(self) -> bool:
+    """Whether each cost return is within its limit."""
+    return bool(np.all(np.asarray(self.cost_return) <= np.asarray(self.protocol.cost_limit)))
+
+  def to_json(self) -> dict[str, Any]:
+    return {**dataclasses.asdict(self), 'protocol': self.protocol.to_json(), 'cost_return': list(self.cost_return),
+            'cost_regret': list(self.cost_regret)}
+
+  @classmethod
+  def from_json(cls, value: Mapping[str, Any]) -> 'SeedScore':
+    """Raises KeyError, TypeError or ValueError if something is missing or of the wrong kind."""
+    return cls(
+        str(value['task']), str(value['algorithm']), int(value['seed']),
+        protocols_lib.Protocol.from_json(value['protocol']), int(value['environment_steps']),
+        _finite(value['episode_return']), tuple(map(_finite, value['cost_return'])),
+        tuple(map(_finite, value['cost_regret'])), float(value['wall_seconds']), str(value['config_hash']),
+        str(value['workdir']), _version(value['mujoco']))
+
+
+def dump_scores(scores: Sequence[SeedScore]) -> str:
+  """The text of a file of scores: one line for each seed."""
+  head = json.dumps(dict(schema=SCHEMA, version=VERSION))
+  lines = ',\n'.join(json.dumps(score.to_json(), allow_nan=False) for score in scores)
+  return f'{head[:-1]}, "scores": [\n{lines}\n]}}\n'
+
+
+def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Protocol] | None = None) -> list[SeedScore]:
+  """Reads a file of scores.
+
+  Args:
+    path: Of the file.
+    protocols: The only ones to accept; None accepts any, as long as each task has one.
+
+  Raises:
+    ScoresError: The file is no file of scores, or of another version, or a row of it is incomplete.
+    ProtocolError: A row has another protocol, or another physics than others of its task and algorithm. Nothing is
+      returned: averages over a part would hide it.
+  """
+  path = pathlib.Path(path)
+  try:
+    document = json.loads(path.read_text('utf-8'))
+  except ValueError as error:
+    raise ScoresError(f'{path} is not JSON: {error}') from error
+  if not isinstance(document, dict) or document.get('schema') != SCHEMA:
+    raise ScoresError(f'{path} is no file of scores: its schema is not {SCHEMA!r}.')
+  version = document.get('version')
+  if version not in _READ:
+    raise ScoresError(f'{path} has version {version!r} of the schema; this reads versions '
+                      f'{", ".join(map(str, _READ))}.')
+  scores = []
+  for number, row in enumerate(document.get('scores', ()), start=1):
+    try:
+      if version == 1:
+        row = {**row, 'mujoco': physics.version_before_records(row['task'])}
+      scores.append(SeedScore.from_json(row))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+      raise ScoresError(f'{path}, score {number}: {type(error).__name__}: {error}.') from error
+  _check_protocols(path, scores, protocols)
+  return scores
+
+
+def _check_protocols(path: pathlib.Path, scores: Sequence[SeedScore],
+                     protocols: Sequence[protocols_lib.Protocol] | None) -> None:
+  accepted = {protocol.task: protocol for protocol in protocols or ()}
+  of_group: dict[tuple[str, str], str | None] = {}  # The physics of each algorithm on each task.
+  for number, score in enumerate(scores, start=1):
+    if protocols is None:
+      accepted.setdefault(score.task, score.protocol)
+    if score.task not in accepted:
+      raise ProtocolError(f'{path}, score {number}: there is no protocol for the task {score.task!r}.')
+    if score.protocol != accepted[score.task]:
+      raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
+                          f'protocol: {"; ".join(accepted[score.task].differences(score.protocol))}.')
+    found = physics.of_version(score.mujoco)
+    expected = of_group.setdefault((score.task, score.algorithm), found)
+    if found != expected:
+      raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
+                          f'physics: {physics.name(found)} instead of {physics.name(expected)}.')
+
+
+def _version(value: Any) -> str | None:
+  if not (value is None or isinstance(value, str)):
+    raise ValueError(f'{value!r} is no version')
+  return value
+
+
+def _finite(value: Any) -> float:
+  if isinstance(value, (str, bool)) or not math.isfinite(value):
+    raise ValueError(f'{value!r} is not a finite number')
+  return float(value)

@@ -1,0 +1,51 @@
+"""What of a report is small enough to be kept in a repository."""
+
+import pathlib
+import re
+
+from lambda_kit.analysis.reports import collection as collection_lib
+from lambda_kit.analysis import drawing
+
+_MAX_VIDEO_BYTES = 1_000_000
+_KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md')
+
+
+def write_archive(collected: collection_lib.Collection, report_folder: pathlib.Path, out: pathlib.Path) -> list[str]:
+  """Copies numbers, learning curves and configurations, without the page and without what is large.
+
+    out/scores.json, out/evaluations.json, out/runs.md   every seed, as in the report
+    out/learning_curves_1.png, ...
+    out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
+    out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, where the agent has a model
+    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed whose bounds on costs were compared with costs,
+    out/<task>_<algorithm>_calibration.png                and a figure of the first
+
+  Args:
+    collected: What the report is about.
+    report_folder: Where it was written.
+    out: Files of these names there are replaced.
+
+  Returns:
+    Names of the files.
+  """
+  pictures = sorted((report_folder / 'figures').glob('learning_curves_*.png'))
+  files = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT}
+  files |= {picture.name: picture for picture in pictures}
+  for group in collected.groups:
+    name = re.sub(r'[^a-z0-9]+', '_', f'{group.task} {group.algorithm}'.lower()).strip('_')
+    folder = group.runs[0].folder
+    files[f'config/{name}.gin'] = folder / 'config.gin'
+    prediction, video = folder / 'prediction.png', folder / 'video.mp4'
+    if prediction.exists():
+      files[f'{name}_prediction.png'] = prediction
+      if video.exists() and video.stat().st_size < _MAX_VIDEO_BYTES:
+        files[f'{name}.mp4'] = video
+    for run in group.runs:
+      calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # By steps.
+      if calibrations:
+        files[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
+        if run is group.runs[0]:
+          files[f'{name}_calibration.png'] = calibrations[-1].with_suffix('.png')
+  for name, source in files.items():
+    drawing.write_bytes(out / name, source.read_bytes())
+  return list(files)

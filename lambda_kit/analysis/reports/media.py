@@ -1,0 +1,49 @@
+"""Videos and pictures of runs, as many as a page has room for."""
+
+import dataclasses
+import math
+import pathlib
+from typing import Callable
+
+from lambda_kit.analysis.reports import collection as collection_lib
+from lambda_kit.analysis.reports import runs as runs_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Medium:
+  """A file of a run."""
+  run: runs_lib.Run
+  algorithm: str  # As its group is called.
+  path: pathlib.Path
+  content: bytes
+
+
+def choose(collected: collection_lib.Collection, path_of: Callable[[runs_lib.Run], pathlib.Path | None],
+           budget: int) -> list[Medium]:
+  """Reads files of runs: first of the run with the median return of each group, then of others, then of refused ones.
+
+  Args:
+    collected: The runs.
+    path_of: Names the file of a run; None if it has none.
+    budget: Bytes of all files together. Those that don't fit are left out.
+  """
+  first, others = [], []
+  for task in collected.tasks:
+    for group in collected.of_task(task):
+      ranked = sorted((run for run in group.runs if path_of(run) is not None),
+                      key=lambda run: run.score.episode_return if run.score else -math.inf)
+      if ranked:
+        first.append((ranked.pop(len(ranked) // 2), group.algorithm))
+        others += [(run, group.algorithm) for run in ranked]
+  others += [(run, run.identity.algorithm) for run in collected.refused if path_of(run) is not None]
+  chosen = []
+  for run, algorithm in [*first, *others]:
+    path = path_of(run)
+    try:
+      size = path.stat().st_size
+      if size <= budget:
+        chosen.append(Medium(run, algorithm, path, path.read_bytes()))
+        budget -= size
+    except OSError:  # It was there a moment ago; a run may be replacing it.
+      continue
+  return chosen

@@ -1,0 +1,146 @@
+"""The whole report: from a folder of runs to scores, tables, figures and the page."""
+
+import datetime
+import json
+import os
+import pathlib
+from typing import Iterator
+
+from matplotlib import figure as mpl_figure
+
+from lambda_kit.analysis.metrics import records
+from lambda_kit.analysis.reports import collection as collection_lib
+from lambda_kit.analysis.reports import comparison_figures
+from lambda_kit.analysis import drawing
+from lambda_kit.analysis.reports import learner_figures
+from lambda_kit.analysis.reports import media
+from lambda_kit.analysis.reports import page
+from lambda_kit.analysis.reports import run_table
+from lambda_kit.analysis.reports import runs as runs_lib
+from lambda_kit.analysis.reports import score_tables
+from lambda_kit.analysis.reports import statistics_figures
+from lambda_kit.analysis.reports import summary as summary_lib
+
+_FORMATS = {'md': score_tables.to_markdown, 'csv': score_tables.to_csv, 'tex': score_tables.to_latex,
+            'html': score_tables.to_html}
+_TASKS_IN_A_FIGURE = 6
+_STRIP_BYTES = 16_000_000  # Of pictures of predictions on the page.
+
+
+def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_root: pathlib.Path | None = None,
+                 refresh_seconds: int = 0) -> collection_lib.Collection:
+  """Reads all runs below a folder and writes the report about them.
+
+    out/index.html        the page
+    out/scores.json       scores of single seeds; see `metrics.records` for the schema
+    out/evaluations.json  all evaluations of all runs
+    out/problems.json     what was wrong with the runs
+    out/tables/runs.md    a line for each run
+    out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
+
+  Args:
+    runs_folder: Where workdirs are, at any depth.
+    out: Folder of the report. Files of an earlier report there are replaced, and removed if there are none in their
+      place.
+    gin_root: The folder that holds `gin/`.
+    refresh_seconds: After which the page loads itself again; 0 for never.
+
+  Returns:
+    What was read, with all problems.
+  """
+  out = pathlib.Path(out)
+  collected = collection_lib.collect(*runs_lib.read_runs(runs_folder))
+  summaries = summary_lib.summarize(collected)
+  colors = drawing.algorithm_colors(collected.algorithms)
+  written: list[str] = []
+
+  def write(name: str, text: str) -> None:
+    drawing.write_bytes(out / name, text.encode())
+    written.append(name)
+
+  tables = [table for summary in summaries for normalized in (False, True)
+            if (table := score_tables.make_table(summary, normalized)).lines]
+  for table in tables:
+    for form, to_text in _FORMATS.items():
+      write(f'tables/{table.name}.{form}', to_text(table))
+  figures = []
+  for name, caption, figure in _figures(collected, summaries, colors):
+    figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
+    written += [f'figures/{name}.png', f'figures/{name}.svg']
+  strips = []
+  for medium in media.choose(collected, lambda run: run.prediction and run.prediction.picture, _STRIP_BYTES):
+    name = f'prediction_{1 + len(strips)}'
+    strips.append(_copy_strip(medium, out / 'figures', name))
+    written += [f'figures/{name}.png', f'figures/{name}.svg']
+  write('scores.json', records.dump_scores(collected.scores()))
+  write('evaluations.json', run_table.to_json(collected))
+  write('tables/runs.md', run_table.to_markdown(collected))
+  write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
+  write('index.html', page.render(collected, tables, figures, strips, colors, overview(collected), gin_root,
+                                  refresh_seconds))
+  _remove_stale(out, written)
+  return collected
+
+
+def overview(collected: collection_lib.Collection) -> str:
+  """A line that says what the report is about."""
+  runs = sum(len(group.runs) for group in collected.groups) + len(collected.refused)
+  scored = sum(len(group.scored) for group in collected.groups)
+  now = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S UTC')
+  return (f'Runs: {runs}, of which {scored} have a score that counts. Tasks: {len(collected.tasks)}. Algorithms: '
+          f'{len(collected.algorithms)}. Problems: {len(collected.problems)}. Written {now}.')
+
+
+def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.Summary],
+             colors: drawing.Colors) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
+  """Name, caption and figure of all that there is something to draw for."""
+  made = []
+  for i in range(0, len(collected.tasks), _TASKS_IN_A_FIGURE):
+    tasks = collected.tasks[i:i + _TASKS_IN_A_FIGURE]
+    made.append((f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}', 'Learning curves: medians and 5-95 percentiles over '
+                 'seeds; the limit is red.', comparison_figures.learning_curves(collected, tasks, colors)))
+  for summary in summaries:
+    prefix = summary.name.lower().replace(' ', '_')
+    scores = summary_lib.normalized_scores(collected, summary)
+    ratios = comparison_figures.sample_efficiencies(collected, summary)
+    made += [
+        (f'{prefix}_trade_off', f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
+         comparison_figures.trade_off(summary, colors)),
+        (f'{prefix}_sample_efficiency', f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
+         'within the limit by then. Hatched bars are bounds.', comparison_figures.sample_efficiency(ratios, colors)),
+        (f'{prefix}_aggregates', f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
+         statistics_figures.aggregates(scores, colors)),
+        (f'{prefix}_profiles', f'{summary.name}: performance profiles with 95% intervals.',
+         statistics_figures.profiles(scores, colors))]
+  made += [
+      ('predicted_cost', 'Costs of an agent step as the model imagines them, and as episodes of training had them.',
+       learner_figures.predicted_cost(collected, colors)),
+      ('multipliers', 'Multipliers, and the penalty in the loss of the policy.',
+       learner_figures.multipliers(collected, colors)),
+      ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
+      ('prediction_error', 'Errors of what models predict of an episode without looking, and of taking what was seen '
+       'last to stay.', learner_figures.prediction_error(collected, colors))]
+  yield from (item for item in made if item[-1] is not None)
+
+
+def _copy_strip(medium: media.Medium, folder: pathlib.Path, name: str) -> page.Figure:
+  """Copies the picture of a run's prediction, in both formats, to the figures of the report."""
+  run = medium.run
+  drawing.write_bytes(folder / f'{name}.png', medium.content)
+  drawing.write_bytes(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
+  caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {run.prediction.describe()}.'
+  return page.Figure(name, caption, medium.content)
+
+
+def _remove_stale(out: pathlib.Path, written: list[str]) -> None:
+  """Removes what an earlier report wrote here and this one didn't, and notes what this one wrote."""
+  manifest = out / 'manifest.json'
+  try:
+    earlier = json.loads(manifest.read_text('utf-8'))
+  except (OSError, ValueError):
+    earlier = []
+  for name in set(earlier if isinstance(earlier, list) else ()) - set(written):
+    path = out / str(name)
+    if path.resolve().is_relative_to(out.resolve()):
+      path.unlink(missing_ok=True)
+  drawing.write_bytes(manifest, (json.dumps(sorted(written), indent=1) + '\n').encode())

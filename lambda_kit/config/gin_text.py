@@ -1,0 +1,109 @@
+"""Gin files as data: their bindings without the components that they are about, which are slow to import.
+
+Values are Python's, references and macros among them text that stands for itself: `@UpperBound()`, `%WIDTH`.
+"""
+
+import difflib
+import hashlib
+import pathlib
+from typing import Any, Mapping, Sequence
+
+from gin import config_parser
+
+from lambda_kit.config import configuration
+
+Bindings = Mapping[str, Any]
+
+# They name, film, store and place a run, and change nothing of what it does.
+_IMMATERIAL = frozenset(f'run_experiment.{name}' for name in (
+    'seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')) | {
+        'LambdaAgent.num_devices'}
+
+
+class GinTextError(ValueError):
+  """A file is not gin text, or one that it includes is missing."""
+
+
+class Symbol(str):
+  """A reference or macro. Its `repr` is gin text."""
+
+  def __repr__(self) -> str:
+    return str(self)
+
+
+class _Delegate(config_parser.ParserDelegate):
+
+  def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Symbol:
+    return Symbol(f'@{scoped_configurable_name}{"()" if evaluate else ""}')
+
+  def macro(self, macro_name: str) -> Symbol:
+    return Symbol(f'%{macro_name}')
+
+
+def read_bindings(text: str) -> dict[str, Any]:
+  """The bindings of a text without includes, such as a run's config.gin."""
+  return _collect(text, None, {})
+
+
+def read_layers(paths: Sequence[str], root: pathlib.Path) -> dict[str, Any]:
+  """The bindings of files and all they include; later ones win. Paths count from `root`."""
+  bindings = {}
+  for path in paths:
+    _collect(_read(root / path), root, bindings)
+  return bindings
+
+
+def resolve(bindings: Bindings, value: Any) -> Any:
+  """A value with macros replaced by what they stand for."""
+  if isinstance(value, Symbol) and value.startswith('%'):
+    return resolve(bindings, bindings[value[1:]]) if value[1:] in bindings else value
+  if isinstance(value, (list, tuple)):
+    return type(value)(resolve(bindings, item) for item in value)
+  return value
+
+
+def get(bindings: Bindings, key: str, default: Any = None) -> Any:
+  """The value of a parameter, with macros replaced."""
+  return resolve(bindings, bindings[key]) if key in bindings else default
+
+
+def material_lines(bindings: Bindings) -> list[str]:
+  """All that can change the outcome, but for the seed: a sorted line for each parameter, with macros replaced."""
+  return sorted(f'{key} = {configuration.format_value(resolve(bindings, value))}' for key, value in bindings.items()
+                if '.' in key and key not in _IMMATERIAL)
+
+
+def config_hash(bindings: Bindings) -> str:
+  """The same for all seeds of an experiment, and with high probability for nothing else."""
+  return hashlib.sha256('\n'.join(material_lines(bindings)).encode()).hexdigest()[:12]
+
+
+def differing_lines(before: Bindings, after: Bindings) -> list[str]:
+  """What changed from one configuration to another: '- ' and '+ ' with a line each."""
+  lines = difflib.ndiff(material_lines(before), material_lines(after))
+  return [line for line in lines if line[0] in '+-']
+
+
+def _collect(text: str, root: pathlib.Path | None, bindings: dict[str, Any]) -> dict[str, Any]:
+  try:
+    for statement in config_parser.ConfigParser(text, _Delegate()):
+      if isinstance(statement, config_parser.IncludeStatement):
+        if root is None:
+          raise GinTextError(f'unexpected include of {statement.filename!r}')
+        _collect(_read(root / statement.filename), root, bindings)
+      elif isinstance(statement, config_parser.BindingStatement):
+        scope = f'{statement.scope}/' if statement.scope else ''
+        name = f'{statement.selector}.{statement.arg_name}' if statement.arg_name else statement.selector
+        bindings[scope + name] = statement.value
+  except (SyntaxError, ValueError) as error:
+    if isinstance(error, GinTextError):
+      raise
+    raise GinTextError(f'no gin text: {str(error).splitlines()[0]}') from error
+  return bindings
+
+
+def _read(path: pathlib.Path) -> str:
+  try:
+    return path.read_text('utf-8')
+  except (OSError, ValueError) as error:
+    raise GinTextError(f'{path} can not be read: {error}') from error

@@ -1,0 +1,220 @@
+"""What a run shows while it runs: a live view on a terminal, single lines everywhere else."""
+
+import atexit
+import collections
+import contextlib
+import datetime
+import logging as python_logging
+import sys
+import time
+from typing import Any, Callable, Iterable, Sequence, TextIO
+
+from absl import logging
+import numpy as np
+from rich import console as rich_console
+from rich import live as rich_live
+from rich import panel
+from rich import progress as rich_progress
+from rich import table as rich_table
+from rich import text
+
+from lambda_kit import core
+from lambda_kit.analysis import tables
+
+_MEAN_EPISODES = 10
+# Seconds between two reports of progress that are looked at; the others cost one reading of the clock.
+_PROGRESS_SECONDS = 0.5
+# Speed is measured over minutes: acting and learning take turns, and a shorter window would see one of them only.
+_SPEED_SECONDS = 600.0
+
+
+class TerminalLogger(core.Logger):
+  """Shows progress, speed, returns and costs against their limits.
+
+  On a terminal this is a live view, with prints and log messages scrolling by above it. Into a pipe or a file go
+  plain lines: at most one every `interval` seconds for episodes, and one for every evaluation.
+
+  Only `close` (or the end of the process) gives the terminal back: call it in a `finally`.
+  """
+
+  def __init__(self, total_environment_steps: int, cost_limit: float | Sequence[float], title: str,
+               stream: TextIO | None = None, constraint_names: Sequence[str] = (), interval: float = 10.0,
+               clock: Callable[[], float] = time.monotonic):
+    """Starts to show the run.
+
+    Args:
+      total_environment_steps: Environment steps at which the run ends.
+      cost_limit: One limit for all constraints, or one for each.
+      title: Names the run.
+      stream: Where to show it; by default the standard output.
+      constraint_names: Names of the C costs, shown if there are several.
+      interval: Seconds between two lines for episodes where there is no terminal.
+      clock: Tells the time in seconds.
+    """
+    self._cost_limit = cost_limit
+    self._title = title
+    self._constraint_names = constraint_names
+    self._interval = interval
+    self._clock = clock
+    self._stream = sys.stdout if stream is None else stream
+    self._next_progress = -np.inf
+    self._next_line = -np.inf
+    self._watched = True
+    self._pending_line = None  # The last episode, if its line has not been printed.
+    self._episodes = collections.deque(maxlen=_MEAN_EPISODES)
+    self._evaluation = None
+    self._stack = contextlib.ExitStack()  # Undoes what the live view does to the process.
+
+    console = rich_console.Console(file=self._stream)
+    self._progress = rich_progress.Progress(
+        rich_progress.BarColumn(bar_width=None), rich_progress.TaskProgressColumn('{task.percentage:>5.1f}%'),
+        rich_progress.TimeElapsedColumn(), 'elapsed', rich_progress.TimeRemainingColumn(), 'left',
+        console=console, expand=True, get_time=clock, speed_estimate_period=_SPEED_SECONDS)
+    self._progress.add_task('', start=False, total=total_environment_steps)
+    (self._task,) = self._progress.tasks
+    self._table = self._make_table()
+    # Rich alone would also draw into pipes, if the environment asks it for colours (FORCE_COLOR, usual in CI).
+    if self._stream.isatty() and console.is_interactive:
+      self._start_live(console)
+    else:
+      self._live = None
+      self._print(f'{title}: {total_environment_steps:,} environment steps, cost limit '
+                  f'{", ".join(f"{limit:g}" for limit in tables.as_floats(cost_limit))}')
+
+  def progress(self, environment_steps: int) -> None:
+    """Tells how far the run is. Cheap enough for every step."""
+    now = self._clock()
+    if now >= self._next_progress:
+      self._next_progress = now + _PROGRESS_SECONDS
+      self._advance(environment_steps)
+
+  def write(self, kind: str, row: dict[str, Any]) -> None:
+    self._advance(int(row['environment_steps']))
+    if kind == 'episode':
+      self._episodes.append(row)
+    elif kind == 'evaluation':
+      self._evaluation = row
+    else:
+      return
+    if self._live:
+      self._table = self._make_table()
+    elif kind == 'evaluation':
+      self._pending_line = None  # It would come after a newer one.
+      self._print(self._line('evaluation', row, ()))
+    else:
+      line = self._line(f'episode {row.get("episode", "")}'.rstrip(), row, self._episodes)
+      if self._clock() >= self._next_line:
+        self._next_line = self._clock() + self._interval
+        self._pending_line = None
+        self._print(line)
+      else:
+        self._pending_line = line
+
+  def close(self) -> None:
+    """Shows the last state for good, and gives the terminal back."""
+    atexit.unregister(self.close)
+    if self._pending_line:
+      self._print(self._pending_line)
+      self._pending_line = None
+    # A terminal that went away can't be restored.
+    with contextlib.suppress(OSError):
+      self._stack.close()
+
+  def _start_live(self, console: rich_console.Console) -> None:
+    stdout, stderr = sys.stdout, sys.stderr
+    # What the user sent to a file must arrive there, not above the view.
+    self._live = rich_live.Live(console=console, get_renderable=self._render, refresh_per_second=2,
+                                redirect_stdout=stdout.isatty(), redirect_stderr=stderr.isatty())
+    self._live.start(refresh=True)
+    self._stack.callback(self._live.stop)
+    atexit.register(self.close)
+    # Log handlers hold on to the stream they began with, and would write across the view.
+    for handler in [logging.get_absl_handler().python_handler, *python_logging.getLogger().handlers]:
+      for old, new in ((stdout, sys.stdout), (stderr, sys.stderr)):
+        if new is not old and getattr(handler, 'stream', None) is old:
+          handler.setStream(new)
+          self._stack.callback(handler.setStream, old)
+
+  def _advance(self, environment_steps: int) -> None:
+    if not self._task.started:
+      # The first report is where this process began, which is not 0 if it continues an earlier one.
+      self._progress.reset(self._task.id, completed=environment_steps)
+    elif environment_steps > self._task.completed:
+      self._progress.update(self._task.id, completed=environment_steps)
+
+  def _speed(self) -> str:
+    return f'{self._task.speed:.0f} steps/s' if self._task.speed else ''
+
+  def _steps(self) -> str:
+    return f'{int(self._task.completed):,} of {self._task.total:,}'
+
+  def _render(self) -> rich_console.RenderableType:
+    # Called from the thread that refreshes the view: reads what `write` prepared, and nothing that it mutates.
+    status = '  '.join(filter(None, [f'{self._steps()} environment steps', self._speed()]))
+    group = rich_console.Group(self._progress, text.Text(status, 'dim'), '', self._table)
+    return panel.Panel(group, title=text.Text(self._title, 'bold'), border_style='blue', padding=(0, 1),
+                       width=min(self._progress.console.width, 100))
+
+  def _make_table(self) -> rich_console.RenderableType:
+    columns = {}
+    if self._episodes:
+      columns['last episode'] = _means([self._episodes[-1]])
+      columns[f'mean of last {len(self._episodes)}'] = _means(self._episodes)
+    if self._evaluation:
+      columns[f'evaluation at {self._evaluation["environment_steps"]:,}'] = _means([self._evaluation])
+    if not columns:
+      return text.Text('No episode has ended yet.', 'dim')
+    table = rich_table.Table.grid(padding=(0, 3), pad_edge=False)
+    for index in range(len(columns) + 2):
+      table.add_column(justify='right' if index else 'left')
+    table.add_row('', *columns, 'limit', style='dim')
+    table.add_row('return', *(f'{episode_return:.2f}' for episode_return, _ in columns.values()))
+    count = len(next(iter(columns.values()))[1])
+    limits = tables.cost_limits(self._cost_limit, count)
+    for i, (label, limit) in enumerate(zip(tables.cost_labels(self._constraint_names, count), limits)):
+      cells = []
+      for _, cost_return in columns.values():
+        color = 'green' if tables.within(cost_return[i], limit) else 'red'
+        cells.append(text.Text(f'{cost_return[i]:.1f}', f'bold {color}'))
+      table.add_row(label, *cells, f'{limit:g}')
+    regret = _regret((self._episodes or [self._evaluation])[-1])
+    if regret:
+      table.add_row('cost regret', regret)
+    return table
+
+  def _line(self, what: str, row: dict[str, Any], recent: Sequence[dict[str, Any]]) -> str:
+    """One line for a row, with means over recent rows of its kind if there are any. ASCII, for any file."""
+    episode_return, cost_return = _means([row])
+    mean_return, mean_cost_return = _means(recent) if recent else (None, None)
+    parts = [f'return {episode_return:.2f}' + (f' (mean {mean_return:.2f})' if recent else '')]
+    limits = tables.cost_limits(self._cost_limit, len(cost_return))
+    for i, (label, limit) in enumerate(zip(tables.cost_labels(self._constraint_names, len(limits)), limits)):
+      sign = '<=' if tables.within(cost_return[i], limit) else '>'
+      mean = f' (mean {mean_cost_return[i]:.1f})' if recent else ''
+      parts.append(f'{label} {cost_return[i]:.1f} {sign} {limit:g}{mean}')
+    if regret := _regret(row):
+      parts.append(f'cost regret {regret}')
+    left = self._task.time_remaining
+    pace = ', '.join(filter(None, [self._speed(), f'{datetime.timedelta(seconds=int(left))} left' if left else '']))
+    return ' | '.join(filter(None, [
+        f'{self._task.percentage:5.1f}%', f'step {self._steps()}', f'{what}: {", ".join(parts)}', pace]))
+
+  def _print(self, line: str) -> None:
+    if not self._watched:
+      return
+    try:
+      print(line, file=self._stream, flush=True)
+    except OSError as error:  # A pipe whose reader is gone, a full disk: no reason to end a run.
+      self._watched = False
+      logging.warning('Progress is not shown any more: %s', error)
+
+
+def _means(rows: Iterable[dict[str, Any]]) -> tuple[float, np.ndarray]:
+  """Mean return and mean cost return [C] of rows."""
+  returns = [float(row['episode_return']) for row in rows]
+  cost_returns = [tables.as_floats(row['cost_return']) for row in rows]
+  return np.mean(returns), np.mean(cost_returns, axis=0)
+
+
+def _regret(row: dict[str, Any]) -> str:
+  return ' '.join(f'{value:.4f}' for value in tables.as_floats(row.get('cost_regret')) if not np.isnan(value))

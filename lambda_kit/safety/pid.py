@@ -1,0 +1,68 @@
+"""Multipliers set by a PID controller (Stooke, Achiam and Abbeel 2020, algorithm 2)."""
+
+from typing import NamedTuple
+
+import chex
+import gin
+import jax
+import jax.numpy as jnp
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.safety import lagrangian
+
+
+class PidState(NamedTuple):
+  multiplier: types.Array  # [C]
+  integral: types.Array  # [C], sum of J - d, kept from falling below 0.
+  smoothed: types.Array  # [C], exponential average of J.
+  started: types.Array  # [C] bool, whether a finite J was seen.
+
+
+@gin.register
+class PidLagrangian(core.ConstraintSolver[PidState]):
+  """Holds each cost value at its budget as a controller would.
+
+    Delta = J - d;  I <- max(0, I + Delta);  D = max(0, J - J_previous)
+    lambda = max(0, kp Delta + ki I + kd D)
+
+  The integral alone (kp = kd = 0) is primal-dual ascent. The other terms damp its oscillation: they react to a
+  violation before the integral has built up, and to costs that rise, but not to costs that fall. They see J through an
+  exponential average, since J is estimated from one batch. The original also divides the objective by 1 + lambda; here
+  that is left to the optimiser of the policy.
+
+  Args:
+    kp: Proportional gain.
+    ki: Integral gain, for each step.
+    kd: Derivative gain.
+    smoothing: Weight of the past in the average that the proportional and the derivative term see; 0 for none.
+  """
+
+  def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95):
+    if min(kp, ki, kd) < 0.0 or not 0.0 <= smoothing < 1.0:
+      raise ValueError(f'PidLagrangian: kp={kp}, ki={ki} and kd={kd} must not be negative, and smoothing={smoothing} '
+                       'must be at least 0 and less than 1.')
+    self._kp, self._ki, self._kd, self._smoothing = kp, ki, kd, smoothing
+
+  def init(self, num_constraints: int) -> PidState:
+    zeros = jnp.zeros([num_constraints])
+    return PidState(multiplier=zeros, integral=zeros, smoothed=zeros, started=jnp.zeros([num_constraints], bool))
+
+  def penalty(self, state: PidState, cost_values: types.Array, budgets: types.Array) -> types.Array:
+    return lagrangian.penalty(state.multiplier, cost_values, budgets)
+
+  def update(self, state: PidState, cost_values: types.Array, budgets: types.Array) -> PidState:
+    chex.assert_rank([cost_values, budgets], 1)
+    chex.assert_equal_shape([cost_values, budgets, state.multiplier])
+    # The first cost value is its own average and its own predecessor: a start is not a rise.
+    previous = jnp.where(state.started, state.smoothed, cost_values)
+    smoothed = self._smoothing * previous + (1.0 - self._smoothing) * cost_values
+    integral = jnp.maximum(state.integral + cost_values - budgets, 0.0)
+    rise = jnp.maximum(smoothed - previous, 0.0)
+    control = self._kp * (smoothed - budgets) + self._ki * integral + self._kd * rise
+    proposal = PidState(jnp.maximum(control, 0.0), integral, smoothed, jnp.ones_like(state.started))
+    finite = jnp.isfinite(cost_values) & jnp.isfinite(control)
+    return jax.tree.map(lambda new, old: jnp.where(finite, new, old), proposal, state)
+
+  def multipliers(self, state: PidState) -> types.Array:
+    return state.multiplier

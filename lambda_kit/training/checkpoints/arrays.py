@@ -1,0 +1,174 @@
+"""A pytree of arrays as one safetensors file, which any reader of that format opens.
+
+The header's metadata hold a SHA-256 of all the rest of the file, so that every flipped bit is found. Nothing is
+pickled.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any, Iterator, Mapping, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from lambda_kit.training.checkpoints import errors
+from lambda_kit import files
+
+# By their names in safetensors.
+_DTYPES = {
+    'BOOL': np.dtype(bool), 'U8': np.dtype('uint8'), 'I8': np.dtype('int8'), 'U16': np.dtype('uint16'),
+    'I16': np.dtype('int16'), 'U32': np.dtype('uint32'), 'I32': np.dtype('int32'), 'U64': np.dtype('uint64'),
+    'I64': np.dtype('int64'), 'F16': np.dtype('float16'), 'BF16': np.dtype(jnp.bfloat16), 'F32': np.dtype('float32'),
+    'F64': np.dtype('float64'),
+}
+_SUPPORTED = frozenset(dtype.name for dtype in _DTYPES.values())
+
+# How the checksum stands in the header. Keys of metadata are identifiers, a quote within a value is escaped, and the
+# name of an array is followed by an object, so only the checksum reads so.
+_KEY = 'sha256'
+_MARK = f'"{_KEY}":"'.encode()
+_DIGITS = 64
+
+_MAX_NAMED = 5  # Differences in one message.
+
+
+class _Field(NamedTuple):
+  """What an array must be."""
+  shape: tuple[int, ...]
+  dtype: str
+
+  def __str__(self) -> str:
+    return f'{self.dtype} {list(self.shape)}'
+
+
+def save_arrays(path: str | os.PathLike, tree: Any, metadata: Mapping[str, str]) -> None:
+  """Writes a pytree, replacing a file of that name. The file gets its name only when it is complete and on disk.
+
+  Args:
+    path: Its folder must exist.
+    tree: Leaves are arrays or numbers. Their names in the file are their paths, such as `.policy.params['mlp']['w']`.
+    metadata: For readers of the file. Keys are identifiers.
+  """
+  path = pathlib.Path(path)
+  partial = path.with_name(f'{path.name}.partial.{os.getpid()}')
+  content = to_bytes(tree, metadata)
+  try:
+    try:
+      partial.unlink(missing_ok=True)  # Of a process that had the same id.
+      files.write(partial, content)
+      os.replace(partial, path)
+      files.sync_folder(path.parent)
+    finally:
+      partial.unlink(missing_ok=True)
+  except OSError as error:
+    raise OSError(error.errno, f'The arrays can not be written: {error.strerror or error}', str(path)) from error
+
+
+def load_arrays(path: str | os.PathLike, like: Any) -> Any:
+  """Reads a pytree.
+
+  Args:
+    path: Of a file made by `save_arrays`.
+    like: A pytree of arrays, or of anything else with a shape and a dtype, such as `jax.eval_shape` returns.
+
+  Returns:
+    A tree with the structure of `like` and the file's values as numpy arrays, equal to the bit.
+
+  Raises:
+    DamagedError: The file is cut off, changed, or missing.
+    MismatchError: It holds arrays of other names, shapes or dtypes.
+  """
+  path = pathlib.Path(path)
+  content = _read_checked(path)
+  found = {}
+  for name, tensor in safetensors.deserialize(content):
+    dtype = _DTYPES[tensor['dtype']]
+    # `frombuffer` gives a view, which under some versions of safetensors can't be written to.
+    found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
+  expected = {name: _field(leaf) for name, leaf in _named_leaves(like)}
+  differences = _differences({name: _field(array) for name, array in found.items()}, expected)
+  if differences:
+    more = len(differences) - _MAX_NAMED
+    listed = '; '.join(differences[:_MAX_NAMED]) + (f'; and {more} more' if more > 0 else '')
+    raise errors.MismatchError(f'{path} holds other arrays than this run has: {listed}. Use the configuration with '
+                               'which the file was written.')
+  return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected])
+
+
+def load_metadata(path: str | os.PathLike) -> dict[str, str]:
+  """Reads what `save_arrays` was given as metadata."""
+  content = _read_checked(pathlib.Path(path))
+  header = json.loads(content[8:8 + _header_size(content)])
+  return {key: value for key, value in header['__metadata__'].items() if key != _KEY}
+
+
+def to_bytes(tree: Any, metadata: Mapping[str, str]) -> bytes:
+  """The content of the file that `save_arrays` writes."""
+  for key in metadata:
+    if not key.isidentifier() or key == _KEY:
+      raise ValueError(f'Keys of metadata are identifiers other than {_KEY!r}, got {key!r}.')
+  arrays = {}
+  for name, leaf in _named_leaves(tree):
+    arrays[name] = np.asarray(leaf, order='C')
+    if arrays[name].dtype.name not in _SUPPORTED:
+      raise TypeError(f'Leaf {name!r} has dtype {arrays[name].dtype}, which can not be stored. '
+                      f'Those that can: {", ".join(sorted(_SUPPORTED))}.')
+  content = safetensors.numpy.save(arrays, {**metadata, _KEY: '0' * _DIGITS})
+  start = content.index(_MARK) + len(_MARK)
+  return b''.join((content[:start], _checksum(content, start), memoryview(content)[start + _DIGITS:]))
+
+
+def _named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+  seen = set()
+  for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+    name = jax.tree_util.keystr(path)
+    if name in seen:
+      raise ValueError(f'Two leaves of the tree have the path {name!r}.')
+    seen.add(name)
+    yield name, leaf
+
+
+def _field(leaf: Any) -> _Field:
+  dtype = leaf.dtype if hasattr(leaf, 'dtype') else np.asarray(leaf).dtype
+  return _Field(tuple(np.shape(leaf)), dtype.name)
+
+
+def _differences(found: Mapping[str, _Field], expected: Mapping[str, _Field]) -> list[str]:
+  differences = []
+  for name in sorted({*found, *expected}):
+    ours, theirs = found.get(name, 'absent'), expected.get(name, 'absent')
+    if ours != theirs:
+      differences.append(f'leaf {name!r} is {ours} instead of {theirs}')
+  return differences
+
+
+def _read_checked(path: pathlib.Path) -> bytes:
+  """Reads a whole file and compares its checksum before any of it is believed."""
+  with files.missing_is_damage(path):
+    content = path.read_bytes()
+  end = 8 + _header_size(content)
+  mark = content.find(_MARK, 8, end)
+  if mark < 0:
+    raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged, or was not written by lambda_kit: no '
+                              'checksum in its header')
+  start = mark + len(_MARK)
+  if content[start:start + _DIGITS] != _checksum(content, start):
+    raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged: its checksum is not that of its content')
+  return content
+
+
+def _header_size(content: bytes) -> int:
+  return int.from_bytes(content[:8], 'little')
+
+
+def _checksum(content: bytes, start: int) -> bytes:
+  """Of all but the digits of the checksum itself, which begin at `start`."""
+  view = memoryview(content)
+  digest = hashlib.sha256(view[:start])
+  digest.update(view[start + _DIGITS:])
+  return digest.hexdigest().encode()

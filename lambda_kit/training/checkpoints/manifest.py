@@ -1,0 +1,67 @@
+"""The manifest of a checkpoint: which files it has, how large they are, and their checksums."""
+
+import dataclasses
+import hashlib
+import pathlib
+from typing import Any, Mapping
+
+from lambda_kit.training.checkpoints import errors
+from lambda_kit import files
+from lambda_kit.training.checkpoints import sealed
+
+NAME = 'manifest.json'
+
+_FORMAT = 'lambda_kit checkpoint'
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """One file."""
+  size: int  # Bytes.
+  sha256: str
+
+  @classmethod
+  def of(cls, content: bytes) -> 'Entry':
+    return cls(len(content), hashlib.sha256(content).hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+  """What `manifest.json` says."""
+  step: int
+  score: Mapping[str, Any] | None  # See `scores.py`.
+  files: Mapping[str, Entry]
+
+  def to_bytes(self) -> bytes:
+    return sealed.to_bytes(_FORMAT, _VERSION, dataclasses.asdict(self))
+
+
+def read(folder: pathlib.Path) -> Manifest:
+  """Reads the manifest of the checkpoint in a folder.
+
+  Raises:
+    DamagedError: It is not what was written.
+    CheckpointError: It is of another version of the format.
+  """
+  content = sealed.read(folder / NAME, _FORMAT, _VERSION, 'Resume with the version of lambda_kit that wrote it.')
+  return Manifest(content['step'], content['score'], entries(content['files']))
+
+
+def entries(content: Mapping[str, Any]) -> dict[str, Entry]:
+  """What JSON says about files, by their names."""
+  return {name: Entry(**entry) for name, entry in content.items()}
+
+
+def verify(folder: pathlib.Path, expected: Mapping[str, Entry], source: str = NAME) -> None:
+  """Raises `DamagedError` unless all files of a folder are what was written, as the file `source` describes them."""
+  for name, entry in expected.items():
+    path = folder / name
+    with files.missing_is_damage(path):
+      size = path.stat().st_size
+      if size != entry.size:
+        raise errors.DamagedError(f'{path} has {size} bytes instead of {entry.size}')
+      with open(path, 'rb') as file:
+        checksum = hashlib.file_digest(file, 'sha256').hexdigest()
+    if checksum != entry.sha256:
+      raise errors.DamagedError(f'{path} has another checksum than {source} says')

@@ -1,0 +1,56 @@
+"""JSON files that say what they are, and hold a checksum of their own content."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any, Mapping
+
+from lambda_kit.training.checkpoints import errors
+from lambda_kit import files
+
+_KEY = 'sha256'
+
+
+def to_bytes(format_name: str, version: int, content: Mapping[str, Any]) -> bytes:
+  """The text of a file. `content` is anything that JSON can hold, under keys other than those added here."""
+  content = {**content, 'format': format_name, 'version': version}
+  return _dump({**content, _KEY: _checksum(content)})
+
+
+def read(path: pathlib.Path, format_name: str, version: int, remedy: str) -> dict[str, Any]:
+  """Reads a file.
+
+  Args:
+    path: Where it is.
+    format_name: What it has to be.
+    version: Of the format.
+    remedy: What a user can do about another version; ends the message of the error.
+
+  Raises:
+    DamagedError: It is not what was written.
+    CheckpointError: It is of another version of the format.
+  """
+  with files.missing_is_damage(path):
+    text = path.read_bytes()
+  try:
+    content = json.loads(text)
+  except ValueError as error:
+    raise errors.DamagedError(f'{path} ({len(text)} bytes) is no JSON: {error}') from error
+  if not isinstance(content, dict) or content.get('format') != format_name:
+    raise errors.DamagedError(f'{path} does not say that it is of a {format_name}')
+  checked = {key: value for key, value in content.items() if key != _KEY}
+  # Bytes are compared, not values: JSON has many texts for one value, and only one of them was written.
+  if text != _dump({**checked, _KEY: _checksum(checked)}):
+    raise errors.DamagedError(f'{path} has another checksum than its content')
+  if content['version'] != version:
+    raise errors.CheckpointError(f'{path} has version {content["version"]} of the format, and this code reads version '
+                                 f'{version}. {remedy}')
+  return checked
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+  return hashlib.sha256(_dump(content)).hexdigest()
+
+
+def _dump(content: Mapping[str, Any]) -> bytes:
+  return json.dumps(content, indent=1, sort_keys=True).encode()

@@ -1,0 +1,172 @@
+"""Acting and learning apart: actors in other processes play episodes while the learner learns.
+
+An actor gets an episode's number and the newest variables, and sends the episode back. Two limits hold:
+
+  * Samples per insert: the learner takes the updates that its schedule has for the steps that are in the replay, and no
+    episode begins while some of them are due. So actors are ahead by an episode each, at most.
+  * Staleness: the learner takes no update that would make the variables of an episode under way older than
+    `max_staleness` updates. It waits for such episodes, and takes what is due then.
+
+Which episode ends first depends on the machines, so that such runs are not exact; `environment_loop.episode_loop` is.
+"""
+
+from typing import Any, NamedTuple, Protocol, Sequence
+
+from absl import logging
+import dm_env
+import gin
+import jax
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.training import environment_loop
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.analysis.metrics import physics
+from lambda_kit.analysis.metrics import scores
+
+
+class Played(NamedTuple):
+  """An episode as an actor saw it."""
+  first: dm_env.TimeStep
+  actions: Sequence[np.ndarray]  # T of them, [A].
+  timesteps: Sequence[dm_env.TimeStep]  # T, which followed them.
+  step_counts: Sequence[int]  # T, simulator steps.
+  seconds: float
+  mujoco_version: str | None  # Where it was simulated.
+
+
+class ActorPool(Protocol):
+  """Processes that play episodes, one at a time each."""
+
+  size: int
+
+  def publish(self, variables: Sequence[Any]) -> None:
+    """Sets the variables, arrays of NumPy, that episodes from now on are played with."""
+
+  def play(self, actor: int, number: int) -> None:
+    """Begins an episode. The actor has none under way."""
+
+  def wait(self) -> tuple[int, Played | Exception]:
+    """The next actor that has ended its episode, and the episode, or why there is none."""
+
+  def close(self) -> None:
+    ...
+
+
+class PoolFactory(Protocol):
+
+  def __call__(self, num_actors: int) -> ActorPool:
+    ...
+
+
+class DistributedLoop(environment_loop.EnvironmentLoop):
+  """A loop whose episodes are played by a pool.
+
+  Args:
+    environment: Tells shapes, and which number the next episode has. It isn't stepped.
+    actor: Puts episodes into the replay, and has `variable_names`.
+    learner: Takes the updates that are due.
+    schedule: How many updates are due.
+    pool: Plays episodes.
+    max_staleness: Updates, at most, between the variables of an episode and those of the learner at its end.
+    max_failed_episodes: Episodes that may be lost before the error of the next one is raised.
+  """
+
+  def __init__(self, environment: core.Environment, actor: Any, learner: core.Learner, schedule: core.UpdateSchedule,
+               pool: ActorPool, max_staleness: int, max_failed_episodes: int = 0):
+    super().__init__(environment, actor, learner, schedule, max_failed_episodes)
+    if max_staleness < 0:
+      raise ValueError(f'max_staleness = {max_staleness} must not be negative.')
+    self._pool = pool
+    self._max_staleness = max_staleness
+    self._under_way: dict[int, tuple[int, int]] = {}  # By actor: number of the episode, updates of its variables.
+    self._published: int | None = None  # Updates of the variables that the pool has.
+    self.largest_staleness = 0
+
+  def run_episode(self) -> types.EpisodeSummary | None:
+    """Waits for the next episode of any actor, stores it, and learns. None for one that was lost."""
+    self._begin_episodes()
+    index, played = self._pool.wait()
+    number, updates = self._under_way.pop(index)
+    if isinstance(played, Exception):
+      self._count_failure(number, played)
+      return None
+    self._check_physics(played)
+    self.largest_staleness = max(self.largest_staleness, self.state.updates - updates)
+    self._actor.observe_first(played.first)
+    for action, timestep in zip(played.actions, played.timesteps):
+      self._actor.observe(action, timestep)
+    rewards, costs = ([getattr(timestep.reward, name) for timestep in played.timesteps] for name in ('reward', 'cost'))
+    steps = sum(played.step_counts)
+    self.state = self.state._replace(environment_steps=self.state.environment_steps + steps,
+                                     total_cost=self.state.total_cost + np.sum(costs, axis=0))
+    self._learn()
+    self._on_step(self.state.environment_steps)
+    summary = scores.summarize_episode(rewards, costs, steps)
+    self._log_episode(summary, played.seconds)
+    return summary
+
+  def close(self) -> None:
+    self._pool.close()
+
+  def _check_physics(self, played: Played) -> None:
+    """Refuses episodes of a machine with another MuJoCo: the run's record would tell half of the truth."""
+    theirs, ours = played.mujoco_version, self._environment.mujoco_version
+    if physics.of_version(theirs) != physics.of_version(ours):
+      raise experiment_lib.SetupError(f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
+                           'install the same version on all machines.')
+
+  def _begin_episodes(self) -> None:
+    if self._due() and self._under_way:
+      return  # What is under way keeps the learner waiting: see `_learn`.
+    if self._published != self.state.updates:
+      self._pool.publish(jax.tree.map(np.asarray, self._learner.get_variables(self._actor.variable_names)))
+      self._published = self.state.updates
+    for index in range(self._pool.size):
+      if index not in self._under_way:
+        number = self._environment.next_episode
+        self._environment.next_episode = number + 1
+        self._under_way[index] = (number, self.state.updates)
+        self._pool.play(index, number)
+
+  def _due(self) -> int:
+    return self._schedule(self.state.environment_steps) - self.state.updates
+
+  def _learn(self) -> None:
+    oldest = min((updates for _, updates in self._under_way.values()), default=None)
+    allowed = self._due() if oldest is None else oldest + self._max_staleness - self.state.updates
+    count = min(self._due(), allowed)
+    if count > 0:
+      self._update(count)
+
+  def _count_failure(self, number: int, error: Exception) -> None:
+    failed = self.state.failed_episodes + 1
+    if failed > self._max_failed_episodes:
+      raise error
+    self.state = self.state._replace(failed_episodes=failed)
+    logging.warning('Episode %d is lost (%d of at most run_experiment.max_failed_episodes = %d): %s: %s', number,
+                    failed, self._max_failed_episodes, type(error).__name__, error)
+    self._learn()
+
+
+@gin.register
+def distributed_loop(environment: core.Environment, actor: Any, learner: core.Learner, schedule: core.UpdateSchedule,
+                     max_failed_episodes: int, environment_factory: core.EnvironmentFactory, seed: int,
+                     pool_factory: PoolFactory = gin.REQUIRED, num_actors: int = 4, max_staleness: int = 200
+                     ) -> DistributedLoop:
+  """The loop of agents whose actors are other processes.
+
+  Args:
+    environment, actor, learner, schedule, max_failed_episodes: As in `DistributedLoop`.
+    environment_factory, seed: Not used: actors make environments of their own from the configuration.
+    pool_factory: Makes the pool.
+    num_actors: Processes.
+    max_staleness: As in `DistributedLoop`.
+  """
+  del environment_factory, seed
+  if not hasattr(actor, 'variable_names'):
+    raise ValueError(f'{type(actor).__name__} can not act in other processes: bind run_experiment.loop_factory to '
+                     '@episode_loop.')
+  return DistributedLoop(environment, actor, learner, schedule, pool_factory(num_actors), max_staleness,
+                         max_failed_episodes)

@@ -1,0 +1,153 @@
+"""Acting and learning, an episode at a time."""
+
+import time
+from typing import Any, Callable, NamedTuple
+
+from absl import logging
+import dm_env
+import gin
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.analysis.metrics import scores
+
+
+class LoopState(NamedTuple):
+  """All that the loop itself has to remember between episodes."""
+  episodes: int
+  environment_steps: int
+  updates: int
+  total_cost: np.ndarray  # [C], summed over all of training.
+  failed_episodes: int
+
+  def to_json(self) -> dict[str, Any]:
+    return {**self._asdict(), 'total_cost': self.total_cost.tolist()}
+
+  @classmethod
+  def from_json(cls, values: dict[str, Any]) -> 'LoopState':
+    return cls(**{**values, 'total_cost': np.asarray(values['total_cost'], np.float64)})
+
+
+class EnvironmentLoop:
+  """Lets an actor act, a learner learn, and keeps count.
+
+  An episode whose environment raises an error is given up with a warning. What it cost is counted; it has no row.
+
+  Args:
+    environment: Where the actor acts.
+    actor: Chooses actions.
+    learner: Takes the updates that are due after each step.
+    schedule: How many updates are due.
+    max_failed_episodes: Episodes that may be given up before the error of the next one is raised.
+  """
+
+  def __init__(self, environment: core.Environment, actor: core.Actor, learner: core.Learner,
+               schedule: core.UpdateSchedule, max_failed_episodes: int = 0):
+    self._environment = environment
+    self._actor = actor
+    self._learner = learner
+    self._schedule = schedule
+    self._max_failed_episodes = max_failed_episodes
+    self.state = LoopState(0, 0, 0, np.zeros(len(environment.constraint_names)), 0)
+
+  def connect(self, logger: core.Logger, on_step: Callable[[int], None] = lambda steps: None,
+              on_first_update: Callable[[], None] = lambda: None) -> None:
+    """Says who is told.
+
+    Args:
+      logger: Gets a row for each episode, and one for each call of the learner.
+      on_step: Called with the number of environment steps after each agent step, for progress bars.
+      on_first_update: Called once, after the first call of the learner.
+    """
+    self._logger = logger
+    self._on_step = on_step
+    self._on_first_update = on_first_update
+
+  def run_episode(self) -> types.EpisodeSummary | None:
+    """Runs one episode of training and logs it. Returns None for one that had to be given up."""
+    started, steps_before = time.perf_counter(), self.state.environment_steps
+    rewards, costs = [], []
+    number = self._environment.next_episode
+    self._actor.reseed(number)
+    timestep = self._advance(number, self._environment.reset)
+    if timestep is None:
+      return None
+    self._actor.observe_first(timestep)
+    while not timestep.last():
+      action = self._actor.select_action(timestep.observation)
+      timestep = self._advance(number, lambda: self._environment.step(action))
+      if timestep is None:
+        return None
+      self._actor.observe(action, timestep)
+      rewards.append(timestep.reward.reward)
+      costs.append(timestep.reward.cost)
+      self.state = self.state._replace(
+          environment_steps=self.state.environment_steps + self._environment.last_step_count,
+          total_cost=self.state.total_cost + timestep.reward.cost)
+      self._learn()
+      self._on_step(self.state.environment_steps)
+    summary = scores.summarize_episode(rewards, costs, self.state.environment_steps - steps_before)
+    self._log_episode(summary, time.perf_counter() - started)
+    return summary
+
+  def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
+    """Counts an episode that has ended and writes its row."""
+    self.state = self.state._replace(episodes=self.state.episodes + 1)
+    self._logger.write('episode', dict(
+        environment_steps=self.state.environment_steps,
+        episode=self.state.episodes,
+        episode_return=summary.episode_return,
+        cost_return=summary.cost_return.tolist(),
+        cost_regret=self.cost_regret.tolist(),
+        length=summary.length,
+        steps_per_second=summary.environment_steps / seconds))
+
+  def close(self) -> None:
+    """Ends what the loop itself began: nothing."""
+
+  def _advance(self, number: int, advance: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
+    """Resets or steps the environment. None if that failed and the run can go on with the next episode."""
+    try:
+      return advance()
+    except Exception as error:
+      failed = self.state.failed_episodes + 1
+      if failed > self._max_failed_episodes:
+        raise
+      self.state = self.state._replace(failed_episodes=failed)
+      self._environment.next_episode = number + 1
+      self._actor.give_up()
+      logging.warning('The environment failed in episode %d, which is given up (%d of at most '
+                      'run_experiment.max_failed_episodes = %d): %s: %s', number, failed, self._max_failed_episodes,
+                      type(error).__name__, error)
+      return None
+
+  @property
+  def cost_regret(self) -> np.ndarray:
+    """The paper's rho_c so far, [C]."""
+    return scores.cost_regret(self.state.total_cost, self.state.environment_steps)
+
+  def _learn(self) -> None:
+    due = self._schedule(self.state.environment_steps) - self.state.updates
+    if due > 0:
+      self._update(due)
+
+  def _update(self, num_updates: int) -> None:
+    is_first = self.state.updates == 0
+    metrics = self._learner.step(num_updates)
+    self.state = self.state._replace(updates=self.state.updates + num_updates)
+    self._actor.update(wait=True)
+    if metrics:
+      self._logger.write('learner', dict(
+          environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics))
+    if is_first:
+      self._on_first_update()
+
+
+@gin.register
+def episode_loop(environment: core.Environment, actor: core.Actor, learner: core.Learner,
+                 schedule: core.UpdateSchedule, max_failed_episodes: int,
+                 environment_factory: core.EnvironmentFactory, seed: int) -> EnvironmentLoop:
+  """The loop of agents that act in one environment and learn from replay."""
+  del environment_factory, seed  # For loops that make environments of their own.
+  return EnvironmentLoop(environment, actor, learner, schedule, max_failed_episodes)

@@ -1,0 +1,122 @@
+"""Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
+
+import itertools
+from typing import Any, Iterator, Sequence
+
+from absl import logging
+import dm_env
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.environments.processes import isolated
+from lambda_kit.analysis import video
+from lambda_kit.analysis.metrics import scores
+from lambda_kit.analysis import tables
+
+_ATTEMPTS = 3
+
+
+class Evaluator:
+  """Measures an actor on episodes of its own environment.
+
+  Evaluation number i always takes the episodes i E to (i + 1) E - 1, with the noise that belongs to them, so its
+  outcome is the same whatever happened before: in a resumed run, or from a checkpoint alone. So an episode in which the
+  environment's process died or hung is simply played again, up to `_ATTEMPTS` times.
+  """
+
+  def __init__(self, environment: core.Environment, actor: core.Actor, num_episodes: int):
+    if num_episodes < 1:
+      raise ValueError(f'An evaluation needs at least one episode, got evaluation_episodes={num_episodes}.')
+    self._environment = environment
+    self._actor = actor
+    self._num_episodes = num_episodes
+
+  @property
+  def num_episodes(self) -> int:
+    """E."""
+    return self._num_episodes
+
+  def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
+    """Runs evaluation `number` and then `more_episodes`. Returns a summary of each of all these episodes."""
+    self._actor.update(wait=True)
+    first = number * self._num_episodes
+    return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
+
+  def record(self, number: int, cost_limit: float | Sequence[float], size: int = 256,
+             episode: int = 0) -> Iterator[np.ndarray]:
+    """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
+    self._actor.update(wait=True)  # The evaluation itself may have been run by a process before this one.
+    self._environment.next_episode = number * self._num_episodes + episode
+    names = self._environment.constraint_names
+    episode_return, cost_return = 0.0, np.zeros(len(names))
+    for _, timestep in self._moments():
+      if not timestep.first():
+        episode_return += float(timestep.reward.reward)
+        cost_return += timestep.reward.cost
+      yield video.caption(self._environment.render(size, size),
+                          video.episode_lines(episode_return, cost_return, cost_limit, names))
+
+  def watch(self, number: int, num_steps: int | None = None) -> tuple[types.Observation, np.ndarray, np.ndarray]:
+    """Plays the first episode of evaluation `number`, or its beginning.
+
+    Returns:
+      Observations o_0, ..., o_T [T + 1, ...], actions a_0, ..., a_{T-1} [T, A], and costs of these steps [T, C]; T is
+      `num_steps`, or less if the episode is shorter.
+    """
+    self._actor.update(wait=True)
+    self._environment.next_episode = number * self._num_episodes
+    moments = list(itertools.islice(self._moments(), None if num_steps is None else num_steps + 1))
+    observations = [timestep.observation for _, timestep in moments]
+    return ({name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
+            np.array([action for action, _ in moments[1:]], np.float32),
+            np.array([timestep.reward.cost for _, timestep in moments[1:]], np.float32))
+
+  def _run_episode(self, number: int) -> types.EpisodeSummary:
+    for attempt in range(_ATTEMPTS):
+      self._environment.next_episode = number
+      try:
+        return self._play()
+      except isolated.EnvironmentFailure as error:
+        if attempt == _ATTEMPTS - 1:
+          raise
+        logging.warning('Episode %d of an evaluation is played again: %s', number, error)
+
+  def _play(self) -> types.EpisodeSummary:
+    rewards, costs, environment_steps = [], [], 0
+    for _, timestep in self._moments():
+      if not timestep.first():
+        rewards.append(timestep.reward.reward)
+        costs.append(timestep.reward.cost)
+        environment_steps += self._environment.last_step_count
+    return scores.summarize_episode(rewards, costs, environment_steps)
+
+  def _moments(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
+    """Plays an episode. Yields each action with what it led to, after None with the first moment."""
+    self._actor.reseed(self._environment.next_episode)
+    timestep = self._environment.reset()
+    self._actor.observe_first(timestep)
+    yield None, timestep
+    while not timestep.last():
+      action = self._actor.select_action(timestep.observation)
+      timestep = self._environment.step(action)
+      self._actor.observe(action, timestep)
+      yield action, timestep
+
+
+def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,
+                   cost_regret: np.ndarray) -> dict[str, Any]:
+  """The row of an evaluation in logs: means over episodes, and the episodes themselves."""
+  return dict(
+      environment_steps=environment_steps,
+      episode_return=scores.average_return(episodes),
+      cost_return=scores.average_cost_return(episodes).tolist(),
+      cost_regret=cost_regret.tolist(),
+      episode_returns=[episode.episode_return for episode in episodes],
+      cost_returns=[episode.cost_return.tolist() for episode in episodes])
+
+
+def score(row: dict[str, Any], cost_limit: float | Sequence[float]) -> dict[str, Any]:
+  """What a checkpoint remembers of its evaluation."""
+  limits = tables.cost_limits(cost_limit, len(row['cost_return']))
+  return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(limits))

@@ -1,0 +1,196 @@
+"""A policy as files, which acts without gin, without the agent's code, and without its networks.
+
+    policy.stablehlo      one step of acting, compiled to StableHLO by `jax.export` for CPU and CUDA
+    policy.safetensors    the arrays that it needs
+    policy.json           task, observations, actions and where it comes from; sizes and checksums of the other files
+
+Nothing is pickled. JAX reads StableHLO of earlier versions for at least six months, so a policy that has to live longer
+is best exported again from its checkpoint.
+"""
+
+import dataclasses
+import operator
+import os
+import pathlib
+import shutil
+from typing import Any, Mapping, NamedTuple
+
+import jax
+from jax import export as jax_export
+import jax.numpy as jnp
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.training.checkpoints import arrays
+from lambda_kit.training.checkpoints import errors
+from lambda_kit import files
+from lambda_kit.training.checkpoints import manifest
+from lambda_kit.training.checkpoints import sealed
+
+PLATFORMS = ('cpu', 'cuda')
+
+_FORMAT = 'lambda_kit policy'
+_VERSION = 1
+_JSON, _ARRAYS, _PROGRAM = 'policy.json', 'policy.safetensors', 'policy.stablehlo'
+_REMEDY = 'Export it again from its checkpoint: python launchers/evaluate.py --workdir=... --export=...'
+
+
+class Field(NamedTuple):
+  """What an array of an observation or an action must be."""
+  shape: tuple[int, ...]
+  dtype: str
+
+
+class Description(NamedTuple):
+  """What `policy.json` says of a policy."""
+  task: str  # The environment's `task_name`.
+  observations: Mapping[str, Field]
+  action: Field  # In [-1, 1].
+  constraint_names: tuple[str, ...]
+  settings: Mapping[str, Any]  # Of the agent, such as `action_repeat` and `precision`.
+  source: Mapping[str, Any]  # Which checkpoint it is of, and how that scored.
+
+  @classmethod
+  def of(cls, environment: core.Environment, settings: Mapping[str, Any], source: Mapping[str, Any]) -> 'Description':
+    field = lambda spec: Field(tuple(spec.shape), np.dtype(spec.dtype).name)
+    observations = {name: field(spec) for name, spec in environment.observation_spec().items()}
+    return cls(environment.task_name, observations, field(environment.action_spec()),
+               tuple(environment.constraint_names), settings, source)
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Description':
+    field = lambda value: Field(tuple(value['shape']), value['dtype'])
+    observations = {name: field(value) for name, value in content['observations'].items()}
+    return cls(content['task'], observations, field(content['action']), tuple(content['constraint_names']),
+               content['settings'], content['source'])
+
+  def to_json(self) -> dict[str, Any]:
+    return {**self._asdict(), 'action': {**self.action._asdict(), 'minimum': -1.0, 'maximum': 1.0},
+            'observations': {name: field._asdict() for name, field in self.observations.items()}}
+
+
+class ExportedPolicy:
+  """Acts in one environment, as the agent does in its evaluations.
+
+      policy = lambda_kit.load_policy('exported')
+      policy.reset(seed=3)  # At the beginning of each episode.
+      action = policy(observation)
+
+  Args:
+    description: What the policy sees and does.
+    program: One step, as `_flatten_policy` lays it out.
+    variables: Arrays by name.
+  """
+
+  def __init__(self, description: Description, program: jax_export.Exported, variables: Mapping[str, np.ndarray]):
+    self.description = description
+    self._step = jax.jit(program.call)
+    self._variables = jax.device_put(dict(variables))
+    self._first_carry = _arguments(program)[1]
+    self.reset()
+
+  def reset(self, seed: int = 0) -> None:
+    """Begins an episode. All of its noise, of which beliefs have some, follows from `seed`, in [0, 2^32)."""
+    seed = operator.index(seed)
+    if not 0 <= seed < 2**32:
+      raise ValueError(f'A seed is in [0, 2^32), got {seed}.')
+    self._episode = np.uint32(seed)
+    self._carry = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self._first_carry]
+    self._is_first = np.ones((1,), bool)
+
+  def __call__(self, observation: types.Observation) -> np.ndarray:
+    """Takes what the environment shows after `reset`, then after each action. Returns an action [A] in [-1, 1]."""
+    batch = self._checked(observation)
+    action, self._carry = self._step(self._variables, self._carry, batch, self._is_first, self._episode)
+    self._is_first = np.zeros((1,), bool)
+    return np.asarray(action)[0]
+
+  def _checked(self, observation: types.Observation) -> dict[str, np.ndarray]:
+    fields = self.description.observations
+    if observation.keys() != fields.keys():
+      raise ValueError(f'Observations of this policy have {sorted(fields)}, got {sorted(observation)}.')
+    batch = {}
+    for name, field in fields.items():
+      value = np.asarray(observation[name])
+      if value.shape != field.shape or not np.can_cast(value.dtype, field.dtype, 'same_kind'):
+        raise ValueError(f'Observation {name!r} is {field.dtype} {list(field.shape)}, got {value.dtype} '
+                         f'{list(value.shape)}.')
+      batch[name] = value.astype(field.dtype)[None]
+    return batch
+
+
+def save(folder: str | os.PathLike, policy: core.PurePolicy, description: Description) -> pathlib.Path:
+  """Writes a policy. The folder is there as a whole or not at all; an earlier export in it is replaced.
+
+  Raises:
+    OSError: It can't be written, or the folder holds something else.
+  """
+  folder = pathlib.Path(folder).absolute()
+  if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
+    raise FileExistsError(f'{folder} exists and is no exported policy. Choose another folder.')
+  step, variables, carry = _flatten_policy(policy)
+  observation = {name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype)
+                 for name, field in description.observations.items()}
+  program = jax_export.export(jax.jit(step), platforms=PLATFORMS)(
+      variables, carry, observation, jax.ShapeDtypeStruct((1,), bool), jax.ShapeDtypeStruct((), np.uint32))
+  contents = {_ARRAYS: arrays.to_bytes(variables, {'task': description.task}), _PROGRAM: bytes(program.serialize())}
+  entries = {name: dataclasses.asdict(manifest.Entry.of(content)) for name, content in contents.items()}
+  contents[_JSON] = sealed.to_bytes(_FORMAT, _VERSION, dict(
+      description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS))
+  partial = folder.with_name(f'{folder.name}.partial.{os.getpid()}')
+  try:
+    partial.mkdir(parents=True)
+    for name, content in contents.items():
+      files.write(partial / name, content)
+    files.sync_folder(partial)
+    if folder.exists():
+      shutil.rmtree(folder)
+    os.replace(partial, folder)
+    files.sync_folder(folder.parent)
+  finally:
+    shutil.rmtree(partial, ignore_errors=True)
+  return folder
+
+
+def load(folder: str | os.PathLike) -> ExportedPolicy:
+  """Reads what `save` wrote.
+
+  Raises:
+    DamagedError: Files are cut off, changed, or missing.
+    CheckpointError: They are of another version of the format, or of a version of JAX that this one can't read.
+  """
+  folder = pathlib.Path(folder)
+  content = sealed.read(folder / _JSON, _FORMAT, _VERSION, _REMEDY)
+  manifest.verify(folder, manifest.entries(content['files']), _JSON)
+  try:
+    program = jax_export.deserialize(bytearray((folder / _PROGRAM).read_bytes()))
+  except (ValueError, NotImplementedError) as error:
+    raise errors.CheckpointError(f'{folder / _PROGRAM} was written by JAX {content["jax"]}, and JAX {jax.__version__} '
+                                 f'does not read it: {error}. {_REMEDY}') from error
+  return ExportedPolicy(Description.from_json(content), program,
+                        arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0]))
+
+
+def _flatten_policy(policy: core.PurePolicy) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
+  """The policy's step, variables and carry, with variables by name and the carry as a list.
+
+  What is stored must not depend on classes of this package, as pytrees of NamedTuples would.
+  """
+  paths, variables_structure = jax.tree_util.tree_flatten_with_path(policy.variables)
+  names = [jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in paths]
+  assert len(set(names)) == len(names), names
+  carry, carry_structure = jax.tree.flatten(policy.carry)
+
+  def step(variables, carry, observation, is_first, episode):
+    action, carry = policy.step(jax.tree.unflatten(variables_structure, [variables[name] for name in names]),
+                                jax.tree.unflatten(carry_structure, carry), observation, is_first, episode)
+    return action, jax.tree.leaves(carry)
+
+  return step, {name: leaf for name, (_, leaf) in zip(names, paths, strict=True)}, carry
+
+
+def _arguments(program: jax_export.Exported) -> tuple[Any, ...]:
+  """Shapes and dtypes of variables, carry, observation, is_first and episode."""
+  positional, _ = jax.tree.unflatten(program.in_tree, program.in_avals)
+  return positional

@@ -1,0 +1,151 @@
+"""The loop of on-policy agents: an epoch of steps in k environments, then one update."""
+
+import os
+import time
+from typing import Any
+
+import dm_env
+import gin
+import numpy as np
+
+from lambda_kit import core
+from lambda_kit import types
+from lambda_kit.agents.on_policy import rollouts
+from lambda_kit.environments.processes import parallel
+from lambda_kit.environments.processes import serial
+from lambda_kit.training import environment_loop
+from lambda_kit.analysis.metrics import scores
+
+
+class NoEpisodeEndedError(RuntimeError):
+  """An epoch was too short for an episode. The message has the remedy."""
+
+
+@gin.register
+class RolloutLoop(environment_loop.EnvironmentLoop):
+  """Lets an actor act in k environments at once, and a learner learn from the steps of each epoch.
+
+  An epoch begins with new episodes in all environments. Those that are under way at its end are cut there: their steps
+  are learned from, and they have no row. An epoch depends on what was learned, on the number of its first episodes, and
+  on nothing else, so a run that stops is taken up again at the last end of an epoch, to the bit. All environments begin
+  an epoch with the same number; their seeds differ.
+
+  Args:
+    environment: Acts alone if k = 1. Otherwise it only keeps the number of the next episodes.
+    actor: Chooses actions for k environments at once.
+    learner: On-policy.
+    schedule: Nothing: there is one update for each epoch.
+    max_failed_episodes: Environments may fail so often.
+    environment_factory: Makes the environments if k > 1.
+    seed: Theirs.
+    steps_per_epoch: T k, agent steps. Best a multiple of k times the length of episodes.
+    num_environments: k. Actions of all of them are chosen at once, which is most of the time that choosing takes.
+    num_processes: Worker processes that environments are divided among; with 1 they take turns in this one.
+  """
+
+  def __init__(self, environment: core.Environment, actor: core.BatchedActor,
+               learner: core.OnPolicyLearner, schedule: core.UpdateSchedule | None, max_failed_episodes: int,
+               environment_factory: core.EnvironmentFactory, seed: int, steps_per_epoch: int = 30_000,
+               num_environments: int = 30, num_processes: int = 1):
+    super().__init__(environment, actor, learner, schedule, max_failed_episodes)
+    if not isinstance(learner, core.OnPolicyLearner):
+      raise ValueError(f'RolloutLoop needs an on-policy agent, and {type(learner).__name__} is not one: bind '
+                       'run_experiment.agent = @OnPolicyAgent(), or leave run_experiment.loop_factory as it is.')
+    if schedule is not None:
+      raise ValueError('RolloutLoop takes one update for each epoch: bind run_experiment.schedule = None.')
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= num_processes <= cores:
+      raise ValueError(f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
+                       'machine offers: more processes would wait for each other.')
+    if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
+      raise ValueError(f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
+                       f'{num_environments}, and both at least 1.')
+    if num_processes > num_environments:
+      raise ValueError(f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
+                       f'{num_environments}: raise the latter, best to a multiple.')
+    self._factory, self._seed = environment_factory, seed
+    self._num_environments, self._num_processes = num_environments, num_processes
+    self._num_steps = steps_per_epoch // num_environments
+    self._writer = rollouts.RolloutWriter(environment, self._num_steps, num_environments)
+    self._environments: Any = None  # Made when the first epoch begins: not every job comes to that.
+
+  def run_episode(self) -> None:
+    """Runs the episodes of one epoch, logs those that ended, and takes the update."""
+    if self._environments is None:
+      self._environments = self._make_environments()
+    environments, writer = self._environments, self._writer
+    number, restarts = self._environment.next_episode, environments.num_restarts
+    environments.episode_numbers = np.full(self._num_environments, number)
+    self._actor.reseed(number)
+    tally = _Tally(self._num_environments, len(self._environment.constraint_names))
+    timestep = environments.reset()
+    for _ in range(self._num_steps):
+      actions = self._actor.select_actions(timestep.observation)
+      next_timestep = environments.step(actions)
+      writer.add(timestep, actions, next_timestep)
+      counts = environments.last_step_counts
+      self.state = self.state._replace(
+          environment_steps=self.state.environment_steps + int(counts.sum()),
+          total_cost=self.state.total_cost + next_timestep.reward.cost.sum(axis=0, dtype=np.float64),
+          failed_episodes=self.state.failed_episodes + environments.num_restarts - restarts)
+      restarts = environments.num_restarts
+      ended = tally.add(next_timestep, counts)
+      for summary, seconds in ended:
+        self._log_episode(summary, seconds)
+      timestep = environments.reset_done() if ended else next_timestep
+      self._on_step(self.state.environment_steps)
+    # Past all episodes that any environment began, also those that were cut short.
+    self._environment.next_episode = int(environments.episode_numbers.max())
+    self._learn_from(tally)
+
+  def close(self) -> None:
+    if isinstance(self._environments, parallel.ParallelEnvironments):
+      self._environments.close()
+
+  def _learn_from(self, tally: '_Tally') -> None:
+    if not tally.summaries:
+      raise NoEpisodeEndedError(
+          f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
+          f'RolloutLoop.steps_per_epoch = {self._num_steps * self._num_environments}.')
+    self._learner.collect(self._writer.finish(scores.average_cost_return(tally.summaries),
+                                              float(np.mean([summary.length for summary in tally.summaries]))))
+    self._update(1)
+
+  def _make_environments(self) -> serial.SerialEnvironments | parallel.ParallelEnvironments:
+    failures = max(self._max_failed_episodes - self.state.failed_episodes, 0)
+    if self._num_environments == 1:
+      return serial.SerialEnvironments([self._environment], failures)
+    if self._num_processes > 1:
+      return parallel.ParallelEnvironments(self._factory, self._num_environments, self._seed, self._num_processes,
+                                           max_restarts=failures)
+    seeds = (parallel.environment_seed(self._seed, index) for index in range(self._num_environments))
+    return serial.SerialEnvironments([self._factory(seed=seed) for seed in seeds], failures)
+
+
+class _Tally:
+  """Sums up the episodes of k environments."""
+
+  def __init__(self, num_environments: int, num_constraints: int):
+    self._returns = np.zeros(num_environments)
+    self._costs = np.zeros((num_environments, num_constraints))
+    self._lengths = np.zeros(num_environments, int)
+    self._steps = np.zeros(num_environments, int)
+    self._started = np.full(num_environments, time.perf_counter())
+    self.summaries: list[types.EpisodeSummary] = []  # Of all episodes that ended.
+
+  def add(self, timestep: dm_env.TimeStep, counts: np.ndarray) -> list[tuple[types.EpisodeSummary, float]]:
+    """Adds a batched time step. Returns summaries of the episodes that ended with it, and the seconds they took."""
+    self._returns += timestep.reward.reward
+    self._costs += timestep.reward.cost
+    self._lengths += 1
+    self._steps += counts
+    now, ended = time.perf_counter(), []
+    for index in np.flatnonzero(timestep.step_type != dm_env.StepType.MID):
+      if timestep.step_type[index] == dm_env.StepType.LAST:
+        summary = types.EpisodeSummary(float(self._returns[index]), self._costs[index].copy(),
+                                       int(self._lengths[index]), int(self._steps[index]))
+        ended.append((summary, now - self._started[index]))
+      self._returns[index], self._costs[index] = 0.0, 0.0
+      self._lengths[index], self._steps[index], self._started[index] = 0, 0, now
+    self.summaries.extend(summary for summary, _ in ended)
+    return ended

@@ -1,0 +1,196 @@
+"""Training: episodes, evaluations and checkpoints in a workdir, from the beginning or from where it stopped."""
+
+import contextlib
+import os
+import pathlib
+from typing import Any, Callable, Sequence, TextIO
+
+from absl import logging
+
+from lambda_kit.training.checkpoints import lock
+from lambda_kit.training import checkpointing
+from lambda_kit.config import configuration
+from lambda_kit.logs import diagnostics as diagnostics_lib
+from lambda_kit.training import evaluation
+from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit.analysis import prediction
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.logs import terminal
+from lambda_kit.training import versions as versions_lib
+from lambda_kit.analysis import video
+from lambda_kit.analysis.metrics import physics
+from lambda_kit.analysis import tables
+
+
+_FPS = 30
+
+
+class ConfigChangedError(ValueError):
+  """A run would go on with another configuration, or under another physics, than it began with."""
+
+
+class Training:
+  """The job of training an agent. It leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
+
+  Args:
+    workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
+    allow_config_change: Whether it may go on with another configuration.
+    stream: Where the run is shown; by default the standard output.
+    on_recorded: Called when gin's configuration is on disk, and no longer needed.
+  """
+
+  def __init__(self, workdir: str | os.PathLike, allow_config_change: bool = False, stream: TextIO | None = None,
+               on_recorded: Callable[[], None] = lambda: None):
+    self._folder = pathlib.Path(workdir)
+    self._allow_config_change = allow_config_change
+    self._stream = stream
+    self._on_recorded = on_recorded
+
+  def __call__(self, experiment: experiment_lib.Experiment) -> list[dict[str, Any]]:
+    """Trains to the end. Returns the rows of all evaluations, earlier ones of a resumed run included."""
+    with lock.WorkdirLock(self._folder):
+      _record_configuration(self._folder, experiment.environment.mujoco_version, self._allow_config_change)
+      self._on_recorded()
+      return _train(experiment, self._folder, self._stream)
+
+
+def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: TextIO | None) -> list[dict[str, Any]]:
+  settings, environment = experiment.settings, experiment.environment
+  total_steps, names = settings.environment_steps, environment.constraint_names
+  rows: list[dict[str, Any]] = []
+  loop = experiment.loop
+  diagnostics = diagnostics_lib.Diagnostics(settings.cost_limit, environment.action_spec().shape[0], names,
+                                            settings.symptoms)
+  checkpointer = checkpointing.Checkpointer(
+      folder, checkpointing.Parts(environment, experiment.actor, experiment.learner, experiment.replay, loop,
+                                  diagnostics, rows),
+      settings.checkpoint_steps, settings.checkpoint_seconds, settings.keep_checkpoints)
+  resumed_from = checkpointer.resume()
+  resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
+  jsonl = loggers_lib.JsonlLogger(folder, resume_from)
+  view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, stream, names)
+  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
+  logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
+  diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
+
+  operative_config = folder / 'operative_config.gin'
+
+  def save_operative_config():
+    # Of several seeds in one process, gin remembers one.
+    configuration.save_operative_config(operative_config, {'run_experiment.seed': settings.seed})
+
+  def check_configuration():
+    save_operative_config()
+    configuration.check_operative()
+
+  def evaluate():
+    episodes = experiment.evaluator.run(number=len(rows))
+    rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
+    logger.write('evaluation', rows[-1])
+    checkpointer.take(evaluation.score(rows[-1], settings.cost_limit))
+
+  def summarize():
+    curve = _write_summary(folder, rows, settings, names)
+    tensorboard.write_image('evaluation/learning_curve', curve.read_bytes(), loop.state.environment_steps)
+
+  def conclude():
+    with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
+      stack.callback(logger.close)
+      if loop.state.episodes:
+        stack.callback(summarize)
+      if not operative_config.exists():  # There was no update yet.
+        stack.callback(save_operative_config)
+      stack.callback(view.close)  # The table comes below it.
+      stack.callback(checkpointer.finish)
+
+  loop.connect(logger, on_step=view.progress, on_first_update=check_configuration)
+  if resumed_from is not None:
+    print(f'Going on from step {resumed_from:,} of {total_steps:,}.')
+  try:
+    while loop.state.environment_steps < total_steps:
+      loop.run_episode()
+      steps = loop.state.environment_steps
+      if steps >= total_steps or steps // settings.evaluate_every > len(rows):
+        evaluate()
+      else:
+        checkpointer.take()
+    if settings.with_video:
+      # The video comes last: where there is one, nothing is left to do.
+      path = prediction.write_prediction(experiment, len(rows) - 1, loop.state.environment_steps, folder)
+      if path is not None:
+        tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
+      print('Filming an episode.')
+      preview = video.Preview()
+      frames = experiment.evaluator.record(len(rows) - 1, settings.cost_limit)
+      video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
+      tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
+  except BaseException:
+    # Also after Ctrl-C or an error: what was done is worth keeping, and looking at.
+    try:
+      conclude()
+    except OSError as error:  # Of a full disk, for example. It must not hide the error that ended the run.
+      logging.error('%s', error)
+    raise
+  conclude()
+  return rows
+
+
+def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: experiment_lib.Settings,
+                   constraint_names: Sequence[str]) -> pathlib.Path:
+  """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
+  # Here, since Matplotlib is slow to import and needed at the end only.
+  from lambda_kit.analysis import curves  # pylint: disable=import-outside-toplevel
+  table = tables.evaluation_table(rows, settings.cost_limit, constraint_names)
+  print(f'\n{table}\nEverything is in {folder}')
+  try:
+    path = curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, constraint_names,
+                                 settings.title)
+    (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
+    return path
+  except OSError as error:
+    raise OSError(error.errno, f'The learning curve and the table can not be written: {error.strerror or error}',
+                  str(folder)) from error
+
+
+def _record_configuration(folder: pathlib.Path, mujoco_version: str | None, allow_change: bool) -> None:
+  """Writes configuration and versions of a new run; compares them with those of one that goes on."""
+  path = folder / 'config.gin'
+  goes_on = path.exists()
+  lines = configuration.differing_lines(path.read_text('utf-8'), configuration.resolved_config()) if goes_on else []
+  if lines and not allow_change:
+    raise ConfigChangedError(
+        f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
+        '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
+        '--allow_config_change to go on with the changes.')
+  # Before the configuration: a run with one but without versions is older than such records.
+  _record_versions(folder, mujoco_version, goes_on, allow_change)
+  if lines:
+    earlier = folder / f'config.{len(list(folder.glob("config.*.gin")))}.gin'
+    path.rename(earlier)
+    logging.warning('The run goes on with a changed configuration; the one before is in %s.', earlier)
+  if lines or not goes_on:
+    configuration.save_config(path)
+
+
+def _record_versions(folder: pathlib.Path, mujoco_version: str | None, goes_on: bool, allow_change: bool) -> None:
+  versions = versions_lib.current(mujoco_version)
+  if not goes_on:
+    versions_lib.record(folder, versions)
+    return
+  try:
+    recorded = versions_lib.read(folder)
+  except versions_lib.VersionsError as error:
+    raise ConfigChangedError(f'The run in {folder} can not go on: {error}. Delete that file if it ran under MuJoCo '
+                             f'{physics.VERSION_BEFORE_RECORDS}, else begin a new run in another --workdir.') from error
+  before = recorded or {'mujoco': None if mujoco_version is None else physics.VERSION_BEFORE_RECORDS}
+  if not versions_lib.same_physics(before, versions) and not allow_change:
+    raise ConfigChangedError(
+        f'{folder} holds a run under MuJoCo {before["mujoco"]}, and this is MuJoCo {mujoco_version}, whose physics '
+        f'differs: install mujoco=={before["mujoco"]} to go on with it, give another --workdir to begin a new run, or '
+        '--allow_config_change to go on under another physics.')
+  if changes := versions_lib.differences(before, versions):
+    logging.warning('The run goes on with %s: it may not be, to the bit, as if it had not been stopped.',
+                    ', '.join(changes))
+    versions_lib.record(folder, versions, before)
+  elif recorded is None:
+    versions_lib.record(folder, versions)

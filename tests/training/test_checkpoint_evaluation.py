@@ -1,0 +1,121 @@
+"""Which checkpoint is evaluated, with which episodes; with an agent that costs nothing."""
+
+import json
+import pathlib
+import shutil
+
+import gin
+import numpy as np
+import pytest
+
+from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit.training.checkpoints import errors
+from lambda_kit.training import checkpoint_evaluation
+from lambda_kit.config import configuration
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import train as train_lib
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_BINDINGS = ('ENVIRONMENT_STEPS = 200', 'GridCmdp.episode_length = 20', 'COST_LIMIT = 20.0',
+             'run_experiment.evaluate_every = 100', 'run_experiment.evaluation_episodes = 2',
+             'run_experiment.with_video = False', 'run_experiment.checkpoint_steps = 20',
+             'run_experiment.keep_checkpoints = 100')
+
+
+def _run(job, gin_files=('gin/tiny_grid.gin', 'gin/variants/random.gin'), bindings=_BINDINGS):
+  configuration.parse(gin_files, bindings, search_paths=[str(_ROOT)])
+  try:
+    return experiment_lib.run_experiment(job=job)
+  finally:
+    gin.clear_config()
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('trained') / 'run'
+  return workdir, _run(train_lib.Training(workdir))
+
+
+@pytest.fixture
+def workdir(trained, tmp_path):
+  return shutil.copytree(trained[0], tmp_path / 'run')
+
+
+def _evaluate(workdir, *bindings, **options):
+  return _run(checkpoint_evaluation.Evaluation(workdir, **options), [str(workdir / 'config.gin')], bindings)
+
+
+def _measured(row):
+  names = ('environment_steps', 'episode_return', 'cost_return', 'cost_regret', 'episode_returns', 'cost_returns')
+  return {name: row[name] for name in names}
+
+
+@pytest.mark.parametrize('options,number', [(dict(), 1), (dict(step=100), 0)])
+def test_the_score_is_reproduced(trained, workdir, capsys, options, number):
+  row = _evaluate(workdir, **options)
+  assert row['reproduced'] is True and row['evaluation'] == number
+  assert _measured(row) == _measured(trained[1][number])
+  assert 'reproduced to the bit' in capsys.readouterr().out
+  logged = json.loads((workdir / 'evaluation' / 'evaluation.jsonl').read_text())
+  assert {name: logged[name] for name in row} == row
+
+
+def test_the_best_safe_checkpoint_can_be_chosen(trained, workdir):
+  expected = max(trained[1], key=lambda row: row['episode_return'])
+  assert _measured(_evaluate(workdir, which='best')) == _measured(expected)
+
+
+def test_between_evaluations_the_next_one_is_taken(trained, workdir):
+  row = _evaluate(workdir, step=140)
+  assert row['reproduced'] is None and row['evaluation'] == 1
+  # The random agent learns nothing: its evaluation 1 is the same at any time.
+  assert row['episode_returns'] == trained[1][1]['episode_returns']
+
+
+def test_more_episodes_come_after_those_of_the_evaluation(trained, workdir):
+  row = _evaluate(workdir, step=100, more_episodes=2)
+  assert row['reproduced'] and row['num_episodes'] == 4
+  assert row['episode_returns'] == trained[1][0]['episode_returns'] + trained[1][1]['episode_returns']
+
+
+def test_a_changed_configuration_is_named_where_the_score_differs(workdir, capsys):
+  row = _evaluate(workdir, 'GridCmdp.slip = 0.9')
+  assert row['reproduced'] is False
+  output = capsys.readouterr().out
+  assert 'NOT reproduced' in output and '+ GridCmdp.slip = 0.9' in output
+
+
+def test_the_number_of_cores_is_named_where_only_rounding_differs(workdir, capsys, monkeypatch):
+  row_of = checkpoint_evaluation.evaluation.evaluation_row
+  rounded = lambda *args: (row := row_of(*args)) | {'episode_return': np.nextafter(row['episode_return'], np.inf)}
+  monkeypatch.setattr(checkpoint_evaluation.evaluation, 'evaluation_row', rounded)
+  assert _evaluate(workdir)['reproduced'] is False
+  assert 'NOT reproduced' in (output := capsys.readouterr().out) and 'another number of cores' in output
+
+
+def test_another_task_is_refused(workdir):
+  with pytest.raises(errors.MismatchError, match="is of the task .* asks for 'GridCmdp S1G'"):
+    _evaluate(workdir, "GridCmdp.layout = ('S1G',)")
+  assert not (workdir / 'evaluation').exists()
+
+
+def test_a_damaged_checkpoint_is_skipped_unless_it_was_named(workdir):
+  (workdir / 'checkpoints' / 'step_000000000200' / 'state.json').unlink()
+  with pytest.raises(errors.DamagedError, match='state.json is missing'):
+    _evaluate(workdir, step=200)
+  assert _evaluate(workdir)['environment_steps'] == 180
+
+
+def test_what_is_not_there_is_said(workdir):
+  with pytest.raises(errors.CheckpointError, match='no checkpoint of step 7. There are: 20, 40'):
+    _evaluate(workdir, step=7)
+  with pytest.raises(checkpoint_evaluation.NothingToExportError, match='RandomAgent has no policy'):
+    _evaluate(workdir, export_to=workdir / 'exported')
+  for name in ('step_000000000100', 'step_000000000200'):
+    shutil.rmtree(workdir / 'checkpoints' / name)
+  with pytest.raises(errors.CheckpointError, match='evaluated and found to be safe'):
+    _evaluate(workdir, which='best')
+  shutil.rmtree(workdir / 'checkpoints')
+  for which in ('newest', 'best'):
+    with pytest.raises(errors.CheckpointError, match='no checkpoint yet'):
+      _evaluate(workdir, which=which)

@@ -1,0 +1,104 @@
+"""Exported policies act as the agent's actor does, and say what is wrong with files and observations."""
+
+import functools
+import shutil
+
+import numpy as np
+import pytest
+
+import lambda_kit
+from lambda_kit.training.checkpoints import errors
+from lambda_kit.planners import mpc
+from lambda_kit.training import exported
+from tests.agents import tiny
+
+_SEED = 5
+_OBSERVATIONS = [{'vector': row} for row in np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)]
+_PLANNER = functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2)
+
+
+def _export(parts, folder):
+  policy = parts.agent.make_policy(parts.environment, parts.learner, _SEED)
+  return exported.save(folder, policy, exported.Description.of(parts.environment, policy.settings, {'score': None}))
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  return _export(tiny.Parts(), tmp_path_factory.mktemp('export') / 'policy')
+
+
+@pytest.mark.parametrize('options', [
+    {}, dict(planner_factory=_PLANNER), dict(precision='params=float32,compute=bfloat16,output=float32')])
+def test_actions_are_those_of_the_actor_to_the_bit(options, tmp_path):
+  parts = tiny.Parts(**options)
+  parts.learner.step(3)
+  actor = parts.agent.make_actor(parts.environment, parts.learner, None, _SEED, evaluation=True)
+  policy = lambda_kit.load_policy(_export(parts, tmp_path / 'policy'))
+  seen = []
+  for episode in (3, 4, 3):
+    actor.reseed(episode)
+    actor.observe_first(parts.environment.reset())
+    policy.reset(seed=episode)
+    expected = np.array([actor.select_action(observation) for observation in _OBSERVATIONS])
+    seen.append(np.array([policy(observation) for observation in _OBSERVATIONS]))
+    assert seen[-1].dtype == expected.dtype and seen[-1].tobytes() == expected.tobytes()
+  assert seen[0].tobytes() == seen[2].tobytes() != seen[1].tobytes()
+
+
+def test_the_description_tells_what_the_policy_is_for(folder):
+  description = lambda_kit.load_policy(folder).description
+  environment = tiny.make_environment()
+  assert description == exported.Description.of(environment, {'action_repeat': 1, 'precision': 'float32'},
+                                                {'score': None})
+  assert description.action == ((2,), 'float32') and description.task == environment.task_name
+
+
+@pytest.mark.parametrize('observation,message', [
+    ({}, 'have .*vector.*got'),
+    ({'vector': np.zeros(3, np.float32)}, r'float32 \[2\], got float32 \[3\]'),
+    ({'vector': np.zeros(2, complex)}, 'got complex128'),
+])
+def test_observations_that_do_not_fit_are_refused(folder, observation, message):
+  with pytest.raises(ValueError, match=message):
+    lambda_kit.load_policy(folder)(observation)
+
+
+def test_seeds_out_of_range_are_refused(folder):
+  with pytest.raises(ValueError, match='seed'):
+    lambda_kit.load_policy(folder).reset(seed=-1)
+
+
+def test_every_kind_of_damage_is_found(folder, tmp_path):
+  names = {path.name for path in folder.iterdir()}
+  assert names == {'policy.json', 'policy.safetensors', 'policy.stablehlo'}
+  for name in sorted(names):
+    content = (folder / name).read_bytes()
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    for damaged in (None, b'', content[:-1], bytes(flipped)):
+      copy = shutil.copytree(folder, tmp_path / 'copy', dirs_exist_ok=True)
+      (copy / name).unlink()
+      if damaged is not None:
+        (copy / name).write_bytes(damaged)
+      with pytest.raises(errors.DamagedError, match=name):
+        lambda_kit.load_policy(copy)
+  with pytest.raises(errors.DamagedError, match='policy.json is missing'):
+    lambda_kit.load_policy(tmp_path / 'nowhere')
+
+
+def test_another_version_names_the_remedy(folder, monkeypatch):
+  monkeypatch.setattr(exported, '_VERSION', 2)
+  with pytest.raises(errors.CheckpointError, match='reads version 2. Export it again'):
+    lambda_kit.load_policy(folder)
+
+
+def test_an_export_is_replaced_and_anything_else_is_not(folder, tmp_path):
+  parts = tiny.Parts()
+  (tmp_path / 'notes.txt').write_text('mine')
+  with pytest.raises(FileExistsError, match='no exported policy'):
+    _export(parts, tmp_path)
+  copy = shutil.copytree(folder, tmp_path / 'copy')
+  (copy / 'policy.stablehlo').write_bytes(b'')
+  _export(parts, copy)
+  lambda_kit.load_policy(copy)
+  assert sorted(path.name for path in tmp_path.iterdir()) == ['copy', 'notes.txt']
