@@ -6,7 +6,7 @@ FLAGS ?=
 export PYTHON
 
 run: setup  ## PointGoal1 in its quick profile: table, learning curve and video in runs/
-	$(VENV_PYTHON) launchers/run.py --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/variants/quick.gin $(FLAGS)
+	$(VENV_PYTHON) launchers/run.py --task=pointgoal1 --size=quick $(FLAGS)
 
 test: setup  ## on all cores, at most 8
 	$(VENV_PYTHON) -m pytest -m "not slow" --numprocesses=auto --maxprocesses=8 --dist=worksteal $(FLAGS)

@@ -1,12 +1,15 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
+import dataclasses
 import sys
-from typing import Any, Callable, Generic, Iterator, NamedTuple, Protocol, Sequence, TypeVar, runtime_checkable
+from typing import Any, Callable, Generic, Iterator, Mapping, NamedTuple, Protocol, Sequence, TypeVar
 
 import dm_env
+from dm_env import specs
 import numpy as np
 
+from lambda_kit import errors
 from lambda_kit import types
 
 Params = Any  # A pytree of arrays.
@@ -39,6 +42,16 @@ class Environment(dm_env.Environment):
     """Names of the C costs, in the order of `CmdpReward.cost`."""
 
   @property
+  def action_repeat(self) -> int:
+    """Simulator steps for which `step` holds an action. Rewards and costs are summed over them."""
+    return 1
+
+  @property
+  def episode_length(self) -> int | None:
+    """Simulator steps until the time limit; None if there is none, or if it isn't known."""
+    return None
+
+  @property
   @abc.abstractmethod
   def next_episode(self) -> int:
     """Number of the episode that the next `reset` begins, counted from 0."""
@@ -51,11 +64,43 @@ class Environment(dm_env.Environment):
   @property
   @abc.abstractmethod
   def last_step_count(self) -> int:
-    """Simulator steps that the last `step` took: 1, or more under an action repeat. 0 after `reset`."""
+    """Simulator steps that the last `step` took: `action_repeat`, or fewer at an episode's end. 0 after `reset`."""
 
   @abc.abstractmethod
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     """A picture of the current state for people, uint8 [height, width, 3]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSpec:
+  """The facts about an environment that agents, budgets, planners, replay and logs need; each is bound once.
+
+  The experiment makes it from the environment that it has built (`environments.spec.make_spec`).
+  """
+  task_name: str
+  observations: Mapping[str, specs.Array]
+  actions: specs.BoundedArray  # [A]
+  constraint_names: tuple[str, ...]  # [C]
+  cost_limits: tuple[float, ...]  # [C], d: of the undiscounted costs of an episode.
+  action_repeat: int  # Simulator steps in an agent step.
+  episode_length: int | None  # Simulator steps; None if unknown.
+
+  @property
+  def num_actions(self) -> int:
+    """A."""
+    return self.actions.shape[0]
+
+  @property
+  def num_constraints(self) -> int:
+    """C."""
+    return len(self.constraint_names)
+
+  def known_episode_length(self, user: str) -> int:
+    """The episode length for `user`, which can't do without it."""
+    if self.episode_length is None:
+      raise errors.SetupError(f'{user} needs the length of episodes, and {self.task_name} registers none: bind '
+                              'GymnasiumTask.episode_length to the simulator steps of an episode.')
+    return self.episode_length
 
 
 class EnvironmentFactory(Protocol):
@@ -65,11 +110,23 @@ class EnvironmentFactory(Protocol):
     ...
 
 
+class ActorCore(NamedTuple):
+  """How an agent acts, as pure functions: what an actor compiles, and what is exported."""
+  # Maps a key, from which all noise of an episode follows, and the number k of environments to a carry.
+  init: Callable[[Key, int], types.Nest]
+  # Maps variables, carry, observations [k, ...] and `is_first` [k], which marks rows that begin an episode, to actions
+  # [k, A] and the next carry.
+  step: Callable[[Sequence[Params], types.Nest, types.Observation, types.Array], tuple[types.Array, types.Nest]]
+  variable_names: tuple[str, ...]  # What `step` takes of a `VariableSource`, in this order.
+
+
 class Actor(abc.ABC):
-  """Chooses actions and sees what follows. The environment loop calls, in this order:
+  """Acts in one environment, or in k at once, and sees what follows. A loop over episodes calls, in this order:
 
     reseed(n); observe_first(t_0); repeat: a_t = select_action(o_t); observe(a_t, t_{t+1}); update().
   """
+
+  variable_names: tuple[str, ...]  # What of a `VariableSource` it acts with.
 
   @abc.abstractmethod
   def reseed(self, episode: int) -> None:
@@ -80,6 +137,10 @@ class Actor(abc.ABC):
     """Returns an action [A] for an unbatched observation."""
 
   @abc.abstractmethod
+  def select_actions(self, observation: types.Observation, is_first: np.ndarray) -> np.ndarray:
+    """Returns actions [k, A] for observations [k, ...]; rows with `is_first` [k] begin an episode."""
+
+  @abc.abstractmethod
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     """Tells the actor that an episode begins."""
 
@@ -87,20 +148,13 @@ class Actor(abc.ABC):
   def observe(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
     """Tells the actor what its action led to."""
 
+  @abc.abstractmethod
   def give_up(self) -> None:
     """Tells the actor that its episode will not go on, because the environment failed."""
 
   @abc.abstractmethod
-  def update(self, wait: bool = False) -> None:
-    """Fetches fresh variables, from which the next actions are chosen."""
-
-
-class BatchedActor(Actor):
-  """An actor that can also act in k environments at once. `reseed` then makes the noise of them all."""
-
-  @abc.abstractmethod
-  def select_actions(self, observation: types.Observation) -> np.ndarray:
-    """Returns actions [k, A] for observations [k, ...]."""
+  def update(self) -> None:
+    """Fetches the newest variables. Without it, actions are chosen by those of the last call."""
 
 
 class VariableSource(abc.ABC):
@@ -154,8 +208,15 @@ class Adder(abc.ABC):
     """Ends an episode that will not go on. What was complete of it is kept."""
 
 
-# Makes of a function of (parameters, arrays [B, ...], ...) to arrays [B, ...], whose rows don't depend on each other,
-# the same function, computed in parts of B: on several devices.
+class Dataset(Protocol):
+  """Batches for a learner."""
+
+  def batches(self, num_batches: int) -> Iterator[types.Trajectory]:
+    """The batches [B, L, ...] of the next updates."""
+
+
+# Wraps a function of (parameters, arrays [B, ...], ...) to arrays [B, ...] whose rows don't depend on each other, so that
+# each device computes its slice of the batch.
 OverBatch = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -211,7 +272,6 @@ class WorldModel(abc.ABC):
 
 
 class WorldModelFactory(Protocol):
-  """Makes a world model for an environment's shapes."""
 
   def __call__(self, observation_spec: Any, action_spec: Any, num_constraints: int, action_repeat: int) -> WorldModel:
     ...
@@ -223,10 +283,7 @@ ModelLoss = Callable[[Params, Key], tuple[types.Array, Any]]
 
 
 class Posterior(abc.ABC, Generic[PosteriorState]):
-  """An approximate posterior p(theta | D), and the way in which it is learned.
-
-  Implementations take `select` in their constructor: it picks the part of all parameters that is to be sampled.
-  """
+  """An approximate posterior p(theta | D), and the way in which it is learned."""
 
   @abc.abstractmethod
   def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState:
@@ -249,7 +306,7 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
 class PosteriorFactory(Protocol):
 
   def __call__(self, select: Callable[[Params], Params]) -> Posterior:
-    ...
+    """`select` picks the part of all parameters that is to be sampled."""
 
 
 # Algorithm 1, line 7, for one start state: maps an estimate for each posterior sample, [N], to weights [N]. The bound
@@ -290,24 +347,14 @@ class PolicyOptimizer(abc.ABC, Generic[State]):
   @abc.abstractmethod
   def update(self, state: State, params: Params, apply: Callable[..., Any], batch: Any, costs: Any,
              key: Key) -> tuple[State, Params, dict[str, types.Array]]:
-    """Improves `params`. Pure.
+    """Improves `params`, of which `apply` makes a distribution over actions. Pure.
 
-    Args:
-      state: What `init` or the update before returned.
-      params: Of the policy.
-      apply: Maps parameters and observations to a distribution over actions.
-      batch: Steps of this policy, a `agents.on_policy.surrogates.Batch`.
-      costs: What its episodes cost, a `agents.on_policy.surrogates.EpisodeCosts`.
-      key: For whatever is drawn at random.
-
-    Returns:
-      The new state, the new parameters, and metrics.
+    `batch` and `costs` are those of `agents.on_policy.surrogates`. Returns the new state and parameters, and metrics.
     """
 
 
-# Converts limits of episodes' cost returns, [C], into what a solver compares discounted values with, [C].
-# Called with limits, discount and action_repeat.
-Budget = Callable[[Sequence[float], float, int], np.ndarray]
+# Converts the limits on episodes' costs into what discounted cost values are compared with, [C], given their discount.
+Budget = Callable[[EnvironmentSpec, float], np.ndarray]
 
 
 class Planner(abc.ABC):
@@ -330,34 +377,8 @@ class Planner(abc.ABC):
 
 class PlannerFactory(Protocol):
 
-  def __call__(self, limits: Sequence[float], action_repeat: int) -> Planner:
+  def __call__(self, spec: EnvironmentSpec) -> Planner:
     ...
-
-
-class ActionSelection(NamedTuple):
-  """Pure functions that choose actions from beliefs, for an actor that keeps their carry between steps.
-
-  At the first step of an episode the actor calls `carry = init_carry(k)`; at every step, after it has filtered its
-  belief, `actions, carry = step(variables, carry, belief, key)`.
-  """
-  # Maps the number k of parallel environments to a carry, a pytree with leaves [k, ...].
-  init_carry: Callable[[int], types.Nest]
-  # Maps variables, carry [k, ...], belief [k, ...] and a key to actions [k, A] and the next carry.
-  step: Callable[[Params, types.Nest, types.Nest, Key], tuple[types.Array, types.Nest]]
-
-
-class PurePolicy(NamedTuple):
-  """How an agent acts in one environment, as a pure function that can be compiled, stored, and run without the agent.
-
-  Axes of observations and actions begin with one of size 1. At the first step of an episode nothing of the carry
-  counts, and all noise follows from the episode's number.
-  """
-  # Maps variables, carry, observation, `is_first` [1] and the episode's number [] uint32 to an action [1, A] and the
-  # next carry.
-  step: Callable[[Params, types.Nest, types.Observation, types.Array, types.Array], tuple[types.Array, types.Nest]]
-  variables: Params
-  carry: types.Nest  # One with the right shapes.
-  settings: dict[str, Any]  # For readers, as JSON: what the agent knows and the environment doesn't.
 
 
 # Shows a model the first n observations of an episode and all of its actions. Called with observations o_0, ..., o_T
@@ -365,72 +386,51 @@ class PurePolicy(NamedTuple):
 Predictor = Callable[[types.Observation, types.Array, int], types.OpenLoop]
 
 
-# Forecasts what a policy will cost. Called with observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1}
-# [T, A] of an episode.
-CostForecaster = Callable[[types.Observation, types.Array], types.CostForecast]
+class CostForecaster(NamedTuple):
+  """Forecasts what a policy will cost."""
+  # Maps observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A] of an episode to a forecast.
+  forecast: Callable[[types.Observation, types.Array], types.CostForecast]
+  horizon: int  # H, agent steps.
 
 
-class UpdateSchedule(Protocol):
-  """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
+class AgentBuilder(abc.ABC):
+  """Makes the parts of an agent for one environment, so that the experiment can wire them without knowing which it is."""
 
-  def __call__(self, environment_steps: int) -> int:
-    """Updates that a learner should have taken in all after `environment_steps`."""
-
-
-class LoopFactory(Protocol):
-  """Makes the loop of acting and learning, an `training.environment_loop.EnvironmentLoop`."""
-
-  def __call__(self, environment: Environment, actor: Actor, learner: Learner, schedule: UpdateSchedule | None,
-               max_failed_episodes: int, environment_factory: EnvironmentFactory, seed: int) -> Any:
-    """`environment_factory` and `seed` are for loops that make environments of their own."""
-
-
-class AgentBuilder(Protocol):
-  """Makes the parts of an agent, so that the experiment can wire them without knowing which agent it is."""
-
-  def make_replay(self, environment: Environment, environment_steps: int, seed: int) -> Any:
-    """The store that the adder fills and the iterator reads; None if the agent keeps no data.
+  def make_replay(self, environment_steps: int, seed: int) -> Any:
+    """The store that the adder fills and the dataset reads; None if the agent keeps no data.
 
     `environment_steps` is the length of the run, to say in time how much memory it will take.
     """
+    return None
 
   def make_adder(self, replay: Any) -> Adder | None:
+    return None
+
+  def make_dataset(self, replay: Any) -> Dataset | None:
+    return None
+
+  @abc.abstractmethod
+  def make_learner(self, dataset: Dataset | None, seed: int) -> Learner:
     ...
 
-  def make_dataset_iterator(self, replay: Any) -> Iterator[Any] | None:
+  @abc.abstractmethod
+  def make_actor_core(self, evaluation: bool) -> ActorCore:
+    """How the agent acts: in training with noise, or as it is to be measured and used."""
+
+  def make_predictor(self, variable_source: VariableSource, seed: int) -> Predictor | None:
+    """Open-loop prediction with the present variables; None for an agent without a model of observations."""
+    return None
+
+  def make_cost_forecaster(self, variable_source: VariableSource, seed: int) -> CostForecaster | None:
+    """Forecasts with the present variables; None for an agent that doesn't bound costs by models."""
+    return None
+
+
+class Agent(Protocol):
+  """An agent's configuration: `LambdaAgent`, `OnPolicyAgent`, `RandomAgent`, or your own."""
+
+  def build(self, spec: EnvironmentSpec) -> AgentBuilder:
     ...
-
-  def make_learner(self, environment: Environment, dataset: Iterator[Any] | None, seed: int) -> Learner:
-    ...
-
-  def make_actor(self, environment: Environment, variable_source: VariableSource, adder: Adder | None, seed: int,
-                 evaluation: bool) -> Actor:
-    """With `evaluation` the actor takes the mode of its policy and stores nothing."""
-
-
-@runtime_checkable
-class PolicyBuilder(Protocol):
-  """An agent builder whose agent can be exported has this method, too."""
-
-  def make_policy(self, environment: Environment, variable_source: VariableSource, seed: int) -> PurePolicy:
-    """What the actor does that `make_actor` makes with this seed for evaluation, to the bit."""
-
-
-@runtime_checkable
-class PredictorBuilder(Protocol):
-  """An agent builder whose agent has a model of observations has this method, too."""
-
-  def make_predictor(self, environment: Environment, variable_source: VariableSource, seed: int) -> Predictor:
-    """Lets the model predict with the variables of this moment."""
-
-
-@runtime_checkable
-class ForecasterBuilder(Protocol):
-  """An agent builder whose agent bounds the costs of its policy by models has this method, too."""
-
-  def make_cost_forecaster(self, environment: Environment, variable_source: VariableSource,
-                           seed: int) -> tuple[CostForecaster, int]:
-    """Lets models forecast with the variables of this moment. Returns the forecaster and its horizon H."""
 
 
 class Logger(abc.ABC):

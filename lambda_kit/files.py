@@ -1,12 +1,9 @@
 """Files that are on disk, not only in the memory of the operating system, when a function returns."""
 
 import contextlib
-import errno
 import os
 import pathlib
 from typing import Iterator
-
-from lambda_kit.training.checkpoints import errors
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
@@ -15,6 +12,30 @@ def write(path: pathlib.Path, content: bytes) -> None:
     file.write(content)
     file.flush()
     os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+  """Gives a name to write to, which becomes `path` at the end: the file is there as a whole, or as it was before.
+
+  The ending of the name stays, for programs that choose a format by it.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f'.{path.stem}.{os.getpid()}.partial{path.suffix}')
+  try:
+    yield partial
+    sync_file(partial)
+    os.replace(partial, path)
+    sync_folder(path.parent)
+  finally:
+    partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
+  """Writes a file, or replaces one, as a whole or not at all. Text is UTF-8."""
+  with replacing(path) as partial:
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def sync_file(path: pathlib.Path) -> None:
@@ -30,18 +51,3 @@ def sync_folder(folder: pathlib.Path) -> None:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
-
-
-@contextlib.contextmanager
-def missing_is_damage(path: pathlib.Path) -> Iterator[None]:
-  """Turns errors of reading into `DamagedError`, except those that are not the file's fault, such as permissions."""
-  try:
-    yield
-  except (FileNotFoundError, NotADirectoryError) as error:
-    raise errors.DamagedError(f'{path} is missing') from error
-  except IsADirectoryError as error:
-    raise errors.DamagedError(f'{path} is a folder') from error
-  except OSError as error:
-    if error.errno != errno.EIO:
-      raise
-    raise errors.DamagedError(f'{path} can not be read from the disk: {error.strerror}') from error

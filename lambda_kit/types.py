@@ -35,13 +35,13 @@ class Transition(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-  """Sequences from replay. All entries of index t belong to the moment of o_t.
+  """Sequences from replay. All entries of index t belong to the time step of o_t.
 
   Sequences never cross the end of an episode.
   """
   observation: Observation  # [B, L, ...]
-  action: Array  # [B, L, A], a_{t-1}, which led to o_t; 0 at the first moment of an episode.
-  reward: Array  # [B, L], r_t, which came with o_t; 0 at the first moment.
+  action: Array  # [B, L, A], a_{t-1}, which led to o_t; 0 at the first time step of an episode.
+  reward: Array  # [B, L], r_t, which came with o_t; 0 at the first time step.
   cost: Array  # [B, L, C], likewise.
   terminal: Array  # [B, L], 1 where the episode terminated in o_t, 0 elsewhere (time limits included).
 
@@ -67,9 +67,9 @@ class ModelOutput(NamedTuple):
 
 
 class CostForecast(NamedTuple):
-  """Costs that are expected of the H agent steps after each moment of an episode, undiscounted."""
+  """Costs that are expected of the H agent steps after each time step of an episode, undiscounted."""
   steps: Array  # [T + 1, H, C], of each of these steps, the mean over posterior samples.
-  followed: Array  # [T + 1, H, C], likewise, where models are told the actions that followed; 0 after the last one.
+  given_actions: Array  # [T + 1, H, C], likewise, given the recorded actions instead of the policy; 0 after the last.
   bound: Array  # [T + 1, C], on what each of them expects of all steps.
 
 
@@ -81,13 +81,13 @@ class Predictions(NamedTuple):
 
 
 class OpenLoop(NamedTuple):
-  """The m moments of an episode that came after what a model had seen, and what it expected of them without looking.
+  """Open-loop prediction of the m time steps of an episode that came after what a model had seen.
 
   In the model's own units: images in [-0.5, 0.5], vectors normalised.
   """
   truth: Observation  # [m, ...]
   model: Observation  # [m, ...]
-  last_seen: Observation  # [...], the moment before: what one expects who takes the world to stand still.
+  last_seen: Observation  # [...], the time step before. Repeated, it is the persistence baseline.
 
 
 class EpisodeSummary(NamedTuple):

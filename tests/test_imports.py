@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from lambda_kit.agents.on_policy import gae
 from lambda_kit.policies import returns
-from lambda_kit.quick_rlax import rlax
+from lambda_kit.policies.quick_rlax import rlax
 values = returns.lambda_values(jnp.array([1.0, 2.0]), jnp.ones(2), jnp.array([4.0, 8.0]), 0.5, 0.5)
 print(*values.tolist())
 advantages = gae.advantages(jnp.array([1.0, 2.0]), jnp.full(2, 0.5), jnp.zeros(2, bool), jnp.array([2.0, 4.0]),
@@ -55,7 +55,7 @@ def test_packages_that_were_imported_before_stay(first):
 import {first}
 import sys
 before = {{name: sys.modules[name] for name in ('distrax', 'rlax') if name in sys.modules}}
-from lambda_kit import quick_rlax
+from lambda_kit.policies import quick_rlax
 import distrax, rlax
 print(quick_rlax.rlax is rlax, all(sys.modules[name] is module for name, module in before.items()))
 print(distrax.Categorical.__name__, rlax.lambda_returns.__name__)
@@ -65,7 +65,7 @@ print(distrax.Categorical.__name__, rlax.lambda_returns.__name__)
 def test_a_later_rlax_may_read_more_of_distrax():
   assert _python('''
 import sys
-from lambda_kit import quick_rlax
+from lambda_kit.policies import quick_rlax
 sys.modules['distrax'] = quick_rlax._LateDistrax('distrax')
 from distrax import Categorical  # As if rlax, while it is imported, derived a class from it.
 import distrax

@@ -22,12 +22,12 @@ def test_an_installed_package_has_them_inside_and_does_not_take_the_library_for_
 
 def test_a_file_of_the_current_folder_wins(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  parse = lambda: configuration.parse(['gin/tiny_grid.gin'], search_paths=[str(resources.root())])
+  parse = lambda: configuration.parse(['gin/tasks/grid.gin'], search_paths=[str(resources.root())])
   parse()
   theirs = gin.query_parameter('%ENVIRONMENT_STEPS')
-  (tmp_path / 'gin').mkdir()
-  text = (resources.root() / 'gin' / 'tiny_grid.gin').read_text()
-  (tmp_path / 'gin' / 'tiny_grid.gin').write_text(f'{text}\nENVIRONMENT_STEPS = {theirs + 1}\n')
+  path = pathlib.Path('gin', 'tasks', 'grid.gin')
+  (tmp_path / path.parent).mkdir(parents=True)
+  (tmp_path / path).write_text(f'{(resources.root() / path).read_text()}\nENVIRONMENT_STEPS = {theirs + 1}\n')
   parse()
   assert gin.query_parameter('%ENVIRONMENT_STEPS') == theirs + 1
   gin.clear_config()

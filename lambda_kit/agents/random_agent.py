@@ -1,48 +1,15 @@
 """The agent that knows nothing: uniformly random actions behind the interfaces of a learning agent.
 
-It is the yardstick of every task, and gathers the first data of those that learn.
+It is the yardstick of every task.
 """
 
-from typing import Any, Iterator, Sequence
+import dataclasses
+from typing import Any, Sequence
 
-import dm_env
 import gin
-import numpy as np
+import jax
 
 from lambda_kit import core
-from lambda_kit import types
-
-
-class RandomActor(core.Actor):
-  """Draws actions uniformly from their box."""
-
-  def __init__(self, action_spec: Any, seed: int, adder: core.Adder | None = None):
-    self._spec = action_spec
-    self._seed = seed
-    self._rng = np.random.default_rng(seed)
-    self._adder = adder
-
-  def reseed(self, episode: int) -> None:
-    self._rng = np.random.default_rng((self._seed, episode))
-
-  def select_action(self, observation: types.Observation) -> np.ndarray:
-    del observation
-    return self._rng.uniform(self._spec.minimum, self._spec.maximum, self._spec.shape).astype(self._spec.dtype)
-
-  def observe_first(self, timestep: dm_env.TimeStep) -> None:
-    if self._adder is not None:
-      self._adder.add_first(timestep)
-
-  def observe(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
-    if self._adder is not None:
-      self._adder.add(action, next_timestep)
-
-  def give_up(self) -> None:
-    if self._adder is not None:
-      self._adder.cut()
-
-  def update(self, wait: bool = False) -> None:
-    """Has nothing to fetch."""
 
 
 class RandomLearner(core.Learner[tuple[()]]):
@@ -61,22 +28,36 @@ class RandomLearner(core.Learner[tuple[()]]):
     ...
 
 
-@gin.register
-class RandomAgent(core.AgentBuilder):
-  """Builds the random agent."""
+def make_actor_core(spec: core.EnvironmentSpec) -> core.ActorCore:
+  """Draws actions uniformly from their box."""
+  actions = spec.actions
 
-  def make_replay(self, environment: core.Environment, environment_steps: int, seed: int) -> None:
-    return None
+  def step(variables, key, observation, is_first):
+    del variables, observation
+    key, action_key = jax.random.split(key)
+    shape = (is_first.shape[0], *actions.shape)
+    return jax.random.uniform(action_key, shape, minval=actions.minimum, maxval=actions.maximum), key
 
-  def make_adder(self, replay: Any) -> None:
-    return None
+  return core.ActorCore(init=lambda key, count: key, step=step, variable_names=())
 
-  def make_dataset_iterator(self, replay: Any) -> None:
-    return None
 
-  def make_learner(self, environment: core.Environment, dataset: Iterator[Any] | None, seed: int) -> RandomLearner:
+class RandomBuilder(core.AgentBuilder):
+  """Makes the parts of the random agent."""
+
+  def __init__(self, spec: core.EnvironmentSpec):
+    self._spec = spec
+
+  def make_learner(self, dataset: core.Dataset | None, seed: int) -> RandomLearner:
     return RandomLearner()
 
-  def make_actor(self, environment: core.Environment, variable_source: core.VariableSource, adder: core.Adder | None,
-                 seed: int, evaluation: bool) -> RandomActor:
-    return RandomActor(environment.action_spec(), seed, adder)
+  def make_actor_core(self, evaluation: bool) -> core.ActorCore:
+    return make_actor_core(self._spec)
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
+class RandomAgent:
+  """Uniformly random actions."""
+
+  def build(self, spec: core.EnvironmentSpec) -> RandomBuilder:
+    return RandomBuilder(spec)

@@ -33,7 +33,7 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
     by_step.plot(steps, [step['realised'] for step in row['steps']], color='#999999', linestyle=':', label='came')
     by_step.plot(steps, [step['expected'] for step in row['steps']], color=_COLOR, marker='o', markersize=4,
                  label='expected')
-    by_step.plot(steps, [step['followed'] for step in row['steps']], color=_COLOR, linestyle='--',
+    by_step.plot(steps, [step['given_actions'] for step in row['steps']], color=_COLOR, linestyle='--',
                  label='expected, actions told')
     by_step.set_ylim(bottom=0)
     drawing.style(by_step, name, 'steps ahead', 'cost of a step')

@@ -12,7 +12,8 @@ from matplotlib import patches
 from matplotlib import ticker
 import numpy as np
 
-from lambda_kit.logs import loggers
+from lambda_kit import files
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.analysis import tables
 
 # One for each constraint. Told apart by colour-blind readers, and none of them the red of limits.
@@ -43,13 +44,8 @@ def learning_curve(workdir_or_rows: str | os.PathLike | Mapping[str, Rows], path
     workdir_or_rows = _read_rows(pathlib.Path(workdir_or_rows))
   figure = make_figure(workdir_or_rows, cost_limit, constraint_names, title)
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f'.{path.stem}.{os.getpid()}.partial.png')
-  try:
+  with files.replacing(path) as partial:
     figure.savefig(partial, format='png')
-    os.replace(partial, path)
-  finally:
-    partial.unlink(missing_ok=True)
   return path
 
 
@@ -102,8 +98,8 @@ def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], c
 def _read_rows(directory: pathlib.Path) -> dict[str, Rows]:
   if not directory.is_dir():
     raise FileNotFoundError(f'There is no directory {str(directory)!r} to read a run from.')
-  files = {kind: directory / f'{kind}.jsonl' for kind in ('episode', 'evaluation')}
-  return {kind: loggers.read_jsonl(path) for kind, path in files.items() if path.exists()}
+  paths = {kind: directory / f'{kind}.jsonl' for kind in ('episode', 'evaluation')}
+  return {kind: rows_lib.read_jsonl(path) for kind, path in paths.items() if path.exists()}
 
 
 def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:

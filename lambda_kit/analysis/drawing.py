@@ -2,7 +2,6 @@
 
 import colorsys
 import io
-import os
 import pathlib
 from typing import Iterable, Mapping, Sequence
 
@@ -12,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib import ticker
 import numpy as np
 
+from lambda_kit import files
 from lambda_kit.analysis.metrics import statistics
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import reference
@@ -108,16 +108,5 @@ def save(figure: mpl_figure.Figure, folder: pathlib.Path, name: str) -> bytes:
       buffer = io.BytesIO()
       figure.savefig(buffer, format=form, metadata={'Date': None} if form == 'svg' else None)
       data[form] = buffer.getvalue()
-      write_bytes(folder / f'{name}.{form}', data[form])
+      files.write_atomically(folder / f'{name}.{form}', data[form])
   return data['png']
-
-
-def write_bytes(path: pathlib.Path, data: bytes) -> None:
-  """Writes to a temporary file and renames it, so that nobody finds half a file."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
-  try:
-    partial.write_bytes(data)
-    partial.replace(path)
-  finally:
-    partial.unlink(missing_ok=True)

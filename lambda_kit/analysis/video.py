@@ -15,6 +15,7 @@ from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFont
 
+from lambda_kit import files
 from lambda_kit.analysis import streams
 from lambda_kit.analysis import tables
 
@@ -55,14 +56,8 @@ def write_video(frames: Iterable[np.ndarray], path: str | os.PathLike, fps: floa
     path, write = path.with_suffix('.gif'), _write_gif
     logging.warning('ffmpeg can not encode H.264 here, so %s is written instead of an MP4: larger, and in 256 '
                     'colours. Reinstalling imageio-ffmpeg brings an ffmpeg of its own. The reason: %s', path, problem)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  # The ending stays last: it is what encoders choose the format by.
-  partial = path.with_name(f'.{path.stem}.{os.getpid()}.partial{path.suffix}')
-  try:
+  with files.replacing(path) as partial:
     write(frames, partial, fps)
-    os.replace(partial, path)
-  finally:
-    partial.unlink(missing_ok=True)
   return path
 
 

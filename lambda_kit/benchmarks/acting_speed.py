@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit.benchmarks import stand_ins
 
 TARGET_MS = 3.0  # Of the median in one environment, at the paper's size.
@@ -34,11 +35,11 @@ def measure(size: stand_ins.Size, search_paths: Sequence[str], counts: Sequence[
     `single`, for one environment, and `batched`, by k: of a call the `median_ms`, the `p95_ms` (95th percentile) and
     the mean `cpu_ms`, of all cores together; for k environments `ms_per_action` and `cpu_ms_per_action`, too.
   """
-  agent, environment = stand_ins.make_agent(size, search_paths)
-  source = _learned(agent, environment)
+  builder, environment = stand_ins.make_builder(size, search_paths)
+  source = _learned(builder)
   rng = np.random.default_rng(0)
-  actors = {'single': _single(agent, environment, source, rng)}
-  actors |= {count: _batched(agent, environment, source, count, rng) for count in counts}
+  actors = {'single': _single(builder, environment, source, rng)}
+  actors |= {count: _batched(builder, environment, source, count, rng) for count in counts}
   for act in actors.values():
     act(0)  # Compiles.
   times = {name: [] for name in actors}
@@ -66,26 +67,26 @@ def table(results: dict[str, dict[str, Any]]) -> tuple[str, list[str], list[list
           ['actor', 'median ms', 'p95 ms', 'CPU ms', 'ms per action', 'CPU ms per action'], rows)
 
 
-def _learned(agent: Any, environment: core.Environment) -> core.Learner:
+def _learned(builder: core.AgentBuilder) -> core.Learner:
   """A learner that says it has taken an update: before the first one, actors act at random."""
-  replay = agent.make_replay(environment, environment_steps=1, seed=0)
-  learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seed=0)
+  replay = builder.make_replay(environment_steps=1, seed=0)
+  learner = builder.make_learner(builder.make_dataset(replay), seed=0)
   state = learner.save()
   learner.restore(state._replace(updates=state.updates + 1))
   return learner
 
 
-def _single(agent: Any, environment: core.Environment, source: core.VariableSource,
+def _single(builder: core.AgentBuilder, environment: core.Environment, source: core.VariableSource,
             rng: np.random.Generator) -> Callable[[int], np.ndarray]:
-  actor = agent.make_actor(environment, source, None, seed=0, evaluation=False)
+  actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), source, seed=0)
   observations = [stand_ins.random_observations(environment, (), rng) for _ in range(_OBSERVATIONS)]
   actor.observe_first(dm_env.restart(observations[0]))
   return lambda i: actor.select_action(observations[i % _OBSERVATIONS])
 
 
-def _batched(agent: Any, environment: core.Environment, source: core.VariableSource, count: int,
+def _batched(builder: core.AgentBuilder, environment: core.Environment, source: core.VariableSource, count: int,
              rng: np.random.Generator) -> Callable[[int], np.ndarray]:
-  actor = agent.make_batched_actor(environment, source, seed=0, num_environments=count, evaluation=False)
+  actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), source, seed=0)
   observations = [stand_ins.random_observations(environment, (count,), rng) for _ in range(_OBSERVATIONS)]
   goes_on = np.zeros((count,), bool)
   actor.select_actions(observations[0], ~goes_on)

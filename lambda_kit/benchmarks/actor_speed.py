@@ -13,10 +13,10 @@ from lambda_kit import core
 from lambda_kit.config import configuration
 from lambda_kit.training import experiment as experiment_lib
 
-GIN_FILES = ('gin/tiny_grid.gin',)
+GIN_FILES = ('gin/tasks/grid.gin',)
 COUNTS = (1, 2, 4)
 _BINDINGS = ('PeriodicUpdates.initial_updates = 0', 'PeriodicUpdates.updates = 0')
-_DISTRIBUTED = 'gin/variants/distributed.gin'
+_DISTRIBUTED = 'gin/run/distributed.gin'
 
 
 def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, counts: Sequence[int] = COUNTS,
@@ -38,7 +38,8 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, c
     files = (*gin_files, _DISTRIBUTED) if count else gin_files
     number = [f'distributed_loop.num_actors = {count}'] if count else []
     configuration.parse(files, [*_BINDINGS, *bindings, *number], search_paths)
-    rate = experiment_lib.run_experiment(job=lambda experiment, count=count: _measure_loop(experiment, max(count, 1), episodes))
+    with experiment_lib.build() as experiment:
+      rate = _measure_loop(experiment, max(count, 1), episodes)
     rows.append(dict(actors=count, steps_per_second=rate))
   return rows
 
@@ -54,13 +55,13 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[str], list[list[str
 def _measure_loop(experiment: experiment_lib.Experiment, num_actors: int, episodes: int) -> float:
   loop, learner = experiment.loop, experiment.learner
   learner.restore(learner.save()._replace(updates=jnp.ones((), jnp.int32)))  # Else actors would act at random.
-  experiment.actor.update(wait=True)
+  experiment.actor.update()
   loop.connect(_NoLogger())
   for _ in range(3 * num_actors):  # Actors start, and compile.
-    loop.run_episode()
+    loop.advance()
   before, started = loop.state.environment_steps, time.perf_counter()
   for _ in range(episodes):
-    loop.run_episode()
+    loop.advance()
   return (loop.state.environment_steps - before) / (time.perf_counter() - started)
 
 

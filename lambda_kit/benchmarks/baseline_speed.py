@@ -18,11 +18,12 @@ from lambda_kit.benchmarks import run_shares
 from lambda_kit.environments.processes import parallel
 from lambda_kit.config import configuration
 from lambda_kit.logs import loggers
+from lambda_kit.training import environment_loop
 from lambda_kit.training import rollout_loop
 from lambda_kit.training import experiment as experiment_lib
 
 ALGORITHMS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
-GIN_FILES = ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin')
+GIN_FILES = ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin')
 TARGET_SHARE = 0.7  # Of the rate of bare steps.
 
 
@@ -45,9 +46,10 @@ def measure(algorithm: str, search_paths: Sequence[str], gin_files: Sequence[str
     first of the second, `update_seconds` and `update_cpu_seconds` of an epoch's update.
   """
   sizes = [f'RolloutLoop.num_environments = {num_environments}', f'RolloutLoop.num_processes = {num_workers}']
-  configuration.parse([*gin_files, f'gin/baselines/{algorithm}.gin'], [*sizes, *bindings], search_paths)
+  configuration.parse([*gin_files, f'gin/agents/{algorithm}.gin'], [*sizes, *bindings], search_paths)
   race = _Race(num_environments, num_workers, rounds)
-  rows = experiment_lib.run_experiment(job=race.run, loop_factory=race.make_loop)
+  with experiment_lib.build(loop_factory=race.make_loop) as experiment:
+    rows = race.run(experiment)
   return dict(algorithm=algorithm, num_workers=num_workers, num_environments=num_environments, rounds=rounds,
               **{name: float(np.median([row[name] for row in rows])) for name in rows[0]})
 
@@ -72,18 +74,17 @@ class _Race:
     self._rounds = rounds
     self._clock = run_shares.Clock()
 
-  def make_loop(self, learner: core.OnPolicyLearner, environment_factory: core.EnvironmentFactory,
-                **kwargs: Any) -> rollout_loop.RolloutLoop:
+  def make_loop(self, parts: environment_loop.LoopParts) -> rollout_loop.RolloutLoop:
     """The experiment's loop, with a timer around the learner."""
-    self._environment_factory = environment_factory
+    self._environment_factory = parts.environment_factory
     return gin.get_configurable(rollout_loop.RolloutLoop)(
-        learner=_TimedLearner(learner, self._clock), environment_factory=environment_factory, **kwargs)
+        parts._replace(learner=_TimedLearner(parts.learner, self._clock)))
 
   def run(self, experiment: experiment_lib.Experiment) -> list[dict[str, float]]:
     """A row for each round."""
     loop = experiment.loop
     loop.connect(loggers.LoggerGroup([]))
-    loop.run_episode()
+    loop.advance()
     num_steps = loop.state.environment_steps
     rows = []
     num_environments, num_workers = self._sizes
@@ -92,7 +93,7 @@ class _Race:
       for _ in range(self._rounds):
         bare_seconds = _take_steps(environments, num_steps)
         begin = time.perf_counter()
-        loop.run_episode()
+        loop.advance()
         seconds = time.perf_counter() - begin
         update_seconds, update_cpu_seconds = map(float, self._clock.cycles()[-1]['learner'])
         rows.append(dict(steps_per_second=num_steps / seconds, bare_steps_per_second=num_steps / bare_seconds,

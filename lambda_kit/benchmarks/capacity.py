@@ -16,6 +16,7 @@ import numpy as np
 from lambda_kit.benchmarks import learner_pieces
 from lambda_kit.benchmarks import stand_ins
 from lambda_kit.config import configuration
+from lambda_kit.environments import spec as spec_lib
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.posteriors import swag
 from lambda_kit.replay import buffer
@@ -90,7 +91,7 @@ def replay_bytes() -> list[dict[str, Any]]:
     row = dict(environment_steps=steps, num_actions=num_actions)
     for name, shape in {'image': (64, 64, 3), 'vector': (60,)}.items():
       environment = stand_ins.SpecEnvironment(stand_ins.Size((), {name: shape}, num_actions=num_actions))
-      row[name] = buffer.estimate_bytes(episodes.Header.of(environment, action_repeat=2), steps)
+      row[name] = buffer.estimate_bytes(episodes.Header.of(spec_lib.make_spec(environment, 25.0)), steps, _EPISODE)
     rows.append(row)
   return rows
 

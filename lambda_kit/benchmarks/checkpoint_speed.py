@@ -18,7 +18,7 @@ from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
 
 _IMAGE = (64, 64, 3)
-_HEADER = episodes_lib.Header('checkpoint_speed', {'image': episodes_lib.Field(_IMAGE, 'uint8')}, (2,), ('cost',))
+_HEADER = episodes_lib.Header('checkpoint_speed', {'image': episodes_lib.Field(_IMAGE, 'uint8')}, (2,), ('cost',), 2)
 
 
 def measure(num_episodes: Sequence[int] = (10, 100, 1000), episode_length: int = 100, num_parameters: int = 100_000,

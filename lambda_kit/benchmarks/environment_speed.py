@@ -9,7 +9,7 @@ from lambda_kit.benchmarks import contenders
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import environment as environment_lib
-from lambda_kit.environments.safety_gym import loading
+from lambda_kit.environments.safety_gym import making
 
 _ACTION_REPEAT = 2
 _IMAGE_SIZE = 64
@@ -49,7 +49,7 @@ def _summary(times: dict[str, np.ndarray]) -> dict[str, float]:
 
 def reference_images(task: str, steps: int) -> Callable[[int], int]:
   os.environ['LP_NUM_THREADS'] = str(os.cpu_count())  # The driver's own default, which users of it have.
-  environment = loading.safety_gymnasium().make(task.replace('-v', 'Vision-v'))
+  environment = making.make(task.replace('-v', 'Vision-v'))
   environment.unwrapped.task.vision_env_conf.vision_size = (_IMAGE_SIZE, _IMAGE_SIZE)
   environment.unwrapped.task.build_observation_space()
 
@@ -64,7 +64,7 @@ def reference_images(task: str, steps: int) -> Callable[[int], int]:
 
 
 def reference_vectors(task: str, steps: int) -> Callable[[int], int]:
-  environment = loading.safety_gymnasium().make(task)
+  environment = making.make(task)
 
   def episode(seed: int) -> int:
     environment.reset(seed=episodic.episode_seed(0, seed))
@@ -76,7 +76,7 @@ def reference_vectors(task: str, steps: int) -> Callable[[int], int]:
 
 
 def reference_resets(task: str) -> Callable[[int], int]:
-  environment = loading.safety_gymnasium().make(task)
+  environment = making.make(task)
 
   def reset(seed: int) -> int:
     environment.reset(seed=episodic.episode_seed(0, seed))

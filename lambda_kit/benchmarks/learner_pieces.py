@@ -10,9 +10,9 @@ import optax
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.agents.lambda_ import imagination as imagination_lib
 from lambda_kit.agents.lambda_ import learning
-from lambda_kit.agents.lambda_ import losses
-from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.benchmarks import flops
 from lambda_kit.benchmarks import stand_ins
 from lambda_kit.posteriors import swag
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 
 def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
-  """Builds the learner as `run_experiment` does, from a seed, with a batch from a replay of random numbers.
+  """Builds the learner as an experiment does, from a seed, with a batch from a replay of random numbers.
 
   SWAG is set to have its snapshots, as it has from update 4,500 on: before, sampling costs nothing.
 
@@ -44,11 +44,11 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
     size: What to build.
     search_paths: Folders where gin files are looked up.
   """
-  agent, environment = stand_ins.make_agent(size, search_paths)
-  replay = agent.make_replay(environment, environment_steps=1, seed=0)
+  builder, environment = stand_ins.make_builder(size, search_paths)
+  replay = builder.make_replay(environment_steps=1, seed=0)
   replay.add(stand_ins.random_episode(environment, 2 * replay.sequence_length, np.random.default_rng(0)))
-  dataset = agent.make_dataset_iterator(replay)
-  learner = agent.make_learner(environment, dataset, seed=0)
+  dataset = builder.make_dataset(replay)
+  learner = builder.make_learner(dataset, seed=0)
   batch = next(dataset)
   state = learner.save()
   state = state._replace(posterior=_with_snapshots(state.posterior))
@@ -73,38 +73,42 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
 
 def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types.Trajectory, num_starts: int,
             counts: Mapping[str, int]) -> dict[str, Piece]:
-  """The update of `learning.LambdaLearner` in pieces, each with inputs of the same shapes."""
+  """The update of `learning.make_update` in pieces, each with inputs of the same shapes."""
   networks, posterior, objective = parts['networks'], parts['posterior'], parts['objective']
-  optimizers = (parts['policy_optimizer'], parts['critic_optimizer'], parts['cost_critic_optimizer'])
   key = jax.random.PRNGKey(0)
   sample = lambda posterior_state, key: posterior.sample(posterior_state, key, parts['num_samples'])
 
   def model(posterior_state, batch, key):
     return posterior.update(posterior_state, lambda params, key: networks.world_model.loss(params, batch, key), key)[0]
 
-  def setting(samples, start, state):
-    return losses.Setting(
-        objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
-        value=lambda features: networks.critic.apply(state.critic_shadow, features),
-        cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
+  def make_problem(samples, start, state, key):
+    problem = objective_lib.PolicyProblem(
+        objective, networks.spec.num_actions, networks.policy.apply, networks.world_model, samples, start,
+        value=lambda features: networks.critic.apply(state.target_critic, features),
+        cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
         solver_state=state.solver, devices=parts['devices'])
+    noise = imagination_lib.draw_noise(key, objective.horizon, num_starts, networks.spec.num_actions,
+                                       networks.world_model.noise_size)
+    return problem, noise
 
   def imagine(params, samples, start, state, key):
-    given = setting(samples, start, state)
-    return parts['policy_gradient'].imagine(given, params, policy_gradients.draw_noise(given, key)[0])
+    problem, noise = make_problem(samples, start, state, key)
+    return parts['policy_gradient'].imagine(problem, params, noise)
 
   def policy_gradient(params, samples, start, state, key):
-    return parts['policy_gradient'](setting(samples, start, state), params, key)
+    problem, noise = make_problem(samples, start, state, key)
+    gradient, outcome = parts['policy_gradient'](problem, params, noise)
+    return gradient, objective_lib.critic_data(problem, outcome, key)
 
   def critics(params, cost_params, data, cost_data):
-    gradient = lambda params, apply, data: losses.critic_gradient(params, apply, data,
-                                                                  parts['policy_gradient'].chunk_size)
+    gradient = lambda params, apply, data: objective_lib.critic_gradient(params, apply, data,
+                                                                         parts['policy_gradient'].chunk_size)
     each = jax.vmap(lambda params, data: gradient(params, networks.single_cost_critic, data))
     return gradient(params, networks.critic.apply, data), each(cost_params, cost_data)
 
   def optimize(modules, gradients):
     updated = []
-    for optimizer, module, gradient in zip(optimizers, modules, gradients):
+    for optimizer, module, gradient in zip(parts['optimizers'], modules, gradients):
       changes, optimizer_state = optimizer.update(gradient, module.optimizer, module.params)
       updated.append(learning.Module(optax.apply_updates(module.params, changes), optimizer_state))
     return tuple(updated)
@@ -113,7 +117,7 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
   start = _random_like(networks.world_model.initial_state(num_starts), key)
   shared = state._replace(posterior=(), policy=(), critic=(), cost_critics=())
   imagination = (state.policy.params, jax.jit(sample)(state.posterior, key), start, shared, key)
-  _, output = jax.eval_shape(policy_gradient, *imagination)
+  _, (critic_data, cost_critic_data) = jax.eval_shape(policy_gradient, *imagination)
   modules = (state.policy, state.critic, state.cost_critics)
   gradients = _random_like(tuple(module.params for module in modules), key)
   return {
@@ -122,8 +126,8 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
       'posterior sampling': Piece(sample, (state.posterior, key), counts['sampling']),
       'imagination with values': Piece(imagine, imagination, counts['imagination']),
       'policy gradient, imagination included': Piece(policy_gradient, imagination, counts['policy_gradient']),
-      'critics': Piece(critics, (state.critic.params, state.cost_critics.params, _random_like(output.critic, key),
-                                 _random_like(output.cost_critics, key)), counts['critics']),
+      'critics': Piece(critics, (state.critic.params, state.cost_critics.params, _random_like(critic_data, key),
+                                 _random_like(cost_critic_data, key)), counts['critics']),
       'optimisers of policy and critics': Piece(optimize, (jax.tree.map(jnp.copy, modules), gradients), 0,
                                                 carries=True),
   }

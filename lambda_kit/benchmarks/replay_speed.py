@@ -54,17 +54,17 @@ def measure(search_paths: Sequence[str], size: stand_ins.Size = CHEAP, num_episo
     which an update was under way; `threads`: in which batches were prepared; `paper_floor_seconds`,
     `share_of_paper_floor`; `share_of_paper_update`, where `paper_seconds` is given.
   """
-  agent, environment = stand_ins.make_agent(size, search_paths)
+  builder, environment = stand_ins.make_builder(size, search_paths)
   rng = np.random.default_rng(0)
-  replay = agent.make_replay(environment, environment_steps=1, seed=0)
+  replay = builder.make_replay(environment_steps=1, seed=0)
   for _ in range(num_episodes):
     replay.add(stand_ins.random_episode(environment, episode_steps, rng))
-  dataset = agent.make_dataset_iterator(replay)
+  dataset = builder.make_dataset(replay)
   batch = next(dataset)
   samples = np.median([_timed(lambda: jax.block_until_ready(next(dataset))) for _ in range(updates * rounds)], axis=0)
 
   watched = _WatchedReplay(replay)
-  learner = watched.learner = agent.make_learner(environment, agent.make_dataset_iterator(watched), seed=0)
+  learner = watched.learner = builder.make_learner(builder.make_dataset(watched), seed=0)
   learner.step(1)  # Compiles.
   watched.records.clear()
   update = np.median([_timed(lambda: learner.step(updates)) for _ in range(rounds)], axis=0) / updates

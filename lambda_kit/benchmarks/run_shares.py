@@ -1,6 +1,6 @@
 """Where the time of a run goes: learner, environment, acting, and everything else.
 
-The run is the real one: `run_experiment` with `Training`, its loop, logs, diagnostics and checkpoints. Only the parts
+The run is the real one: `train.train`, its loop, logs, diagnostics and checkpoints. Only the parts
 that the loop meets are wrapped by timers. What remains of the wall time is everything else: the loop itself, storing
 episodes, logging, the terminal, and snapshots for checkpoints.
 
@@ -39,7 +39,7 @@ BINDINGS = (
     'PeriodicUpdates.updates = 20', 'EpisodeBuffer.sequence_length = 16', 'LambdaAgent.batch_size = 8',
     'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 8', 'LambdaAgent.num_samples = 3',
     'LambdaAgent.updates_per_call = 1', 'ImageEncoder.depth = 8', 'ImageDecoder.depth = 8',
-    'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False')
+    'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
 
 
 class Clock:
@@ -65,13 +65,11 @@ class Clock:
     return [{name: after[name] - before.get(name, 0.0) for name in after}
             for before, after in zip(self._marks, self._marks[1:])]
 
-  def make_loop(self, environment: core.Environment, actor: core.Actor, learner: core.Learner,
-                schedule: core.UpdateSchedule, max_failed_episodes: int, environment_factory: core.EnvironmentFactory,
-                seed: int) -> environment_loop.EnvironmentLoop:
-    """`environment_loop.episode_loop` with timers around what it meets."""
-    return environment_loop.episode_loop(
-        TimedEnvironment(environment, self), TimedActor(actor, self), TimedLearner(learner, self), schedule,
-        max_failed_episodes, environment_factory, seed)
+  def make_loop(self, parts: environment_loop.LoopParts) -> environment_loop.EnvironmentLoop:
+    """The loop with timers around what it meets."""
+    return environment_loop.EnvironmentLoop(parts._replace(
+        environment=TimedEnvironment(parts.environment, self), actor=TimedActor(parts.actor, self),
+        learner=TimedLearner(parts.learner, self)))
 
 
 class TimedEnvironment(wrappers.EnvironmentWrapper):
@@ -94,6 +92,7 @@ class TimedActor(core.Actor):
   """Times the choice of actions and the fetching of variables as acting, and what goes to the replay as storing."""
 
   def __init__(self, actor: core.Actor, clock: Clock):
+    self.variable_names = actor.variable_names
     self._actor = actor
     self._clock = clock
 
@@ -104,6 +103,10 @@ class TimedActor(core.Actor):
   def select_action(self, observation: types.Observation) -> np.ndarray:
     with self._clock.running('acting'):
       return self._actor.select_action(observation)
+
+  def select_actions(self, observation: types.Observation, is_first: np.ndarray) -> np.ndarray:
+    with self._clock.running('acting'):
+      return self._actor.select_actions(observation, is_first)
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     with self._clock.running('storing'):
@@ -116,9 +119,9 @@ class TimedActor(core.Actor):
   def give_up(self) -> None:
     self._actor.give_up()
 
-  def update(self, wait: bool = False) -> None:
+  def update(self) -> None:
     with self._clock.running('acting'):
-      self._actor.update(wait)
+      self._actor.update()
 
 
 class TimedLearner(core.Learner):
@@ -162,7 +165,8 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, b
   clock = Clock()
   configuration.parse(gin_files, bindings, search_paths)
   with tempfile.TemporaryDirectory() as folder:
-    experiment_lib.run_experiment(job=train_lib.Training(os.path.join(folder, 'run')), loop_factory=clock.make_loop)
+    with experiment_lib.build(loop_factory=clock.make_loop) as experiment:
+      train_lib.train(experiment, os.path.join(folder, 'run'))
   cycles = clock.cycles()[_SKIPPED - 1:]  # The first cycle ends with the first mark.
   for cycle in cycles:
     cycle['everything else'] = cycle['total'] - cycle['learner'] - cycle['environment'] - cycle['acting']

@@ -26,7 +26,7 @@ from lambda_kit.benchmarks import stand_ins
 
 # From vectors, with networks of one width.
 SIZE = stand_ins.Size(
-    ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow_vector.gin'), {'vector': (60,)})
+    ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)})
 # What each number is called, and the macro or parameter that it is bound to.
 NUMBERS = {'N': 'LambdaAgent.num_samples', 'B': 'LambdaAgent.batch_size', 'L': 'EpisodeBuffer.sequence_length',
            'H': 'LambdaAgent.horizon', 'width': 'WIDTH'}

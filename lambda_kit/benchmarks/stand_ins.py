@@ -1,7 +1,7 @@
 """Agents that gin files describe, with observations and episodes of random numbers instead of a simulator's."""
 
 import dataclasses
-from typing import Any, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from dm_env import specs
 import gin
@@ -11,6 +11,7 @@ from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.config import configuration
+from lambda_kit.environments import spec as spec_lib
 from lambda_kit.replay import episodes
 
 
@@ -30,16 +31,16 @@ SIZES = {
     'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
     'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
                          ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
-    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'), {'vector': (60,)}),
-    'bfloat16_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/variants/bfloat16.gin'),
+    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'), {'vector': (60,)}),
+    'bfloat16_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/run/bfloat16.gin'),
                              {'vector': (60,)}),
     'small': Size(
-        ('gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin', 'gin/sizes/narrow_vector.gin'), {'vector': (60,)},
+        ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
         ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
          'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
     # That of results from images on two cores; and the same with all observations decoded.
-    'small_images': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/image_small.gin'), {'image': (64, 64, 3)}),
-    'decoded_images': Size(('gin/sg6_pointgoal1.gin', 'gin/variants/image_small.gin'), {'image': (64, 64, 3)},
+    'small_images': Size(('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'), {'image': (64, 64, 3)}),
+    'decoded_images': Size(('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'), {'image': (64, 64, 3)},
                            ('RecurrentWorldModel.decoded_steps = None',)),
 }
 
@@ -47,6 +48,8 @@ SIZES = {
 class SpecEnvironment(core.Environment):
   """Has specs, and can't be stepped: it stands for a simulator where only shapes matter."""
 
+  action_repeat = 2  # The paper's.
+  episode_length = 1000
   next_episode = 0
   last_step_count = 0
 
@@ -74,15 +77,16 @@ class SpecEnvironment(core.Environment):
     raise NotImplementedError('This environment has specs only.')
 
 
-def make_agent(size: Size, search_paths: Sequence[str]) -> tuple[Any, core.Environment]:
-  """The agent of a size, and an environment that has nothing but specs.
+def make_builder(size: Size, search_paths: Sequence[str]) -> tuple[core.AgentBuilder, core.Environment]:
+  """Builds the agent of a size, and an environment that has nothing but specs.
 
   Args:
     size: What to build.
     search_paths: Folders where gin files are looked up.
   """
   configuration.parse(size.gin_files, size.bindings, search_paths)
-  return gin.get_configurable('LambdaAgent')(), SpecEnvironment(size)
+  environment = SpecEnvironment(size)
+  return gin.get_configurable('LambdaAgent')().build(spec_lib.make_spec(environment, cost_limit=25.0)), environment
 
 
 def random_observations(environment: core.Environment, leading: tuple[int, ...],

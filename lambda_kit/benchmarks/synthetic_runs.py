@@ -4,27 +4,27 @@ import json
 import pathlib
 
 _CONFIG = """# Macros
-ACTION_REPEAT = 2  # gin/envs/safety_gymnasium.gin:9
+ACTION_REPEAT = 2  # gin/tasks/safety_gymnasium.gin:9
 COST_LIMIT = {limit}  # gin/base/experiment.gin:8
 ENVIRONMENT_STEPS = {steps}  # gin/sg6.gin:11
 TASK = 'Safety{task}-v0'  # gin/sg6.gin:10
 
 # make_environment
-make_environment.action_repeat = %ACTION_REPEAT  # gin/envs/safety_gymnasium.gin:11
-make_environment.simulator = @SafetyGymnasium  # gin/envs/safety_gymnasium.gin:10
+make_environment.action_repeat = %ACTION_REPEAT  # gin/tasks/safety_gymnasium.gin:11
+make_environment.simulator = @SafetyGymnasium  # gin/tasks/safety_gymnasium.gin:10
 
-# run_experiment
-run_experiment.agent = @{agent}()  # gin/base/lambda.gin:8
-run_experiment.cost_limit = %COST_LIMIT  # gin/base/experiment.gin:12
-run_experiment.environment_steps = %ENVIRONMENT_STEPS  # gin/base/experiment.gin:11
-run_experiment.evaluate_every = {every}  # gin/base/experiment.gin:13
-run_experiment.evaluation_episodes = {episodes}  # gin/base/experiment.gin:14
-run_experiment.seed = {seed}  # --gin_bindings
-run_experiment.title = %TASK  # gin/envs/safety_gymnasium.gin:15
+# experiment
+experiment.agent = @{agent}()  # gin/agents/lambda.gin:8
+experiment.cost_limit = %COST_LIMIT  # gin/base/experiment.gin:12
+experiment.environment_steps = %ENVIRONMENT_STEPS  # gin/base/experiment.gin:11
+experiment.evaluate_every = {every}  # gin/base/experiment.gin:13
+experiment.evaluation_episodes = {episodes}  # gin/base/experiment.gin:14
+experiment.seed = {seed}  # --gin_bindings
+experiment.title = %TASK  # gin/tasks/safety_gymnasium.gin:15
 
 # SafetyGymnasium
-SafetyGymnasium.observations = ('image',)  # gin/envs/safety_gymnasium.gin:13
-SafetyGymnasium.task = %TASK  # gin/envs/safety_gymnasium.gin:12
+SafetyGymnasium.observations = ('image',)  # gin/tasks/safety_gymnasium.gin:13
+SafetyGymnasium.task = %TASK  # gin/tasks/safety_gymnasium.gin:12
 """
 _VERSIONS = {'mujoco': '3.3.7'}
 # What a learner logs beside what reports show: the names and digits are LAMBDA's own.

@@ -14,6 +14,7 @@
   lambda-kit benchmark --parts=report                    # A report about a thousand runs
   lambda-kit benchmark --parts=capacity --capacity_folder=docs   # What GPUs fit: compiles, and runs nothing
   lambda-kit benchmark --parts=actors                    # Acting in processes of Ray
+  lambda-kit benchmark --parts=start                     # What a process costs before it does anything
 
 Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
 An update at the paper's size takes half a minute on two busy cores, and compiling it as long.
@@ -45,6 +46,7 @@ from lambda_kit.benchmarks import report_speed
 from lambda_kit.benchmarks import run_shares
 from lambda_kit.benchmarks import scaling
 from lambda_kit.benchmarks import stand_ins
+from lambda_kit.benchmarks import start_cost
 from lambda_kit.environments import factory
 from lambda_kit.environments.safety_gym import environment
 
@@ -52,7 +54,7 @@ _ROOT = resources.root()
 
 _PARTS = flags.DEFINE_list('parts', ['environment'],
                            'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares, baselines, lidars, scaling, report, capacity and actors.')
+                           'replay, shares, baselines, lidars, scaling, report, capacity, actors and start.')
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
@@ -226,6 +228,12 @@ def _measure_actors() -> Iterator[list[dict]]:
   yield rows
 
 
+def _measure_start() -> Iterator[list[dict]]:
+  rows = start_cost.measure(_ROUNDS.value)
+  _print_table(*start_cost.table(rows))
+  yield rows
+
+
 def _paper_seconds(earlier: dict[str, Any]) -> float | None:
   """Seconds of an update at the paper's size, where this run has measured them."""
   return earlier.get('learner', {}).get('paper_images', {}).get('seconds')
@@ -269,4 +277,5 @@ _MEASUREMENTS = {
     'report': ('report', lambda _: _measure_report()),
     'capacity': ('capacity', lambda _: _measure_capacity()),
     'actors': ('actors', lambda _: _measure_actors()),
+    'start': ('start', lambda _: _measure_start()),
 }

@@ -1,6 +1,6 @@
 """Evaluates a checkpoint of a run, films it, and exports its policy.
 
-  lambda-kit evaluate --workdir=runs/tiny_grid-20260101-120000
+  lambda-kit evaluate --workdir=runs/grid-20260101-120000
   lambda-kit evaluate --workdir=X --which=best --episodes=90 --videos=3
   lambda-kit evaluate --workdir=X --step=100000 --export=exported
   lambda-kit evaluate --workdir=X --calibrate=10         # Is the bound on costs above what they turn out to be?
@@ -47,5 +47,7 @@ def main(argv: list[str]) -> None:
       raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
     configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
                         search_paths=[str(_ROOT)])
-    experiment_lib.run_experiment(job=checkpoint_evaluation.Evaluation(
-        workdir, _WHICH.value, _STEP.value, _EPISODES.value, _VIDEOS.value, _EXPORT.value, _CALIBRATE.value))
+    with experiment_lib.build() as experiment:
+      checkpoint_evaluation.evaluate(
+          experiment, workdir, which=_WHICH.value, step=_STEP.value, more_episodes=_EPISODES.value,
+          num_videos=_VIDEOS.value, export_to=_EXPORT.value, num_calibrations=_CALIBRATE.value)

@@ -62,7 +62,7 @@ def verdict(findings: Sequence[Finding]) -> tuple[str, bool]:
   """One sentence about all findings, and whether everything works."""
   failing = [finding.what for finding in findings if finding.state is State.FAILS]
   if failing:
-    built_in = (' The built-in CMDP (gin/tiny_grid.gin) runs without them.'
+    built_in = (' The built-in CMDP (gin/tasks/grid.gin) runs without them.'
                 if all(what.startswith(_TASKS_ONLY) for what in failing) else '')
     return f'not ready: {", ".join(failing)}. The remedies are above.{built_in}', False
   warnings = ', '.join(finding.what for finding in findings if finding.state is State.WARNING)
@@ -162,7 +162,7 @@ def _backend(backend: str, draw: bool) -> Finding:
     return Finding(what, State.FAILS, cause, remedy or all_packages)
   if not draw:
     return Finding(what, State.OK, probe.detail)
-  command = [sys.executable, '-c', 'from lambda_kit.training import sg6_views; sg6_views.print_render_time()']
+  command = [sys.executable, '-c', 'from lambda_kit.commands import sg6_views; sg6_views.print_render_time()']
   done = subprocess.run(command, env=dict(os.environ, MUJOCO_GL=backend), capture_output=True, text=True, check=False)
   try:
     seconds = json.loads(done.stdout.splitlines()[-1])

@@ -14,37 +14,16 @@ from absl import logging
 import jax
 
 from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.models import optimizers
+from lambda_kit import errors
 from lambda_kit import resources
-from lambda_kit.training.checkpoints import errors as checkpoint_errors
-from lambda_kit.training.checkpoints import lock
-from lambda_kit.environments.processes import isolated
-from lambda_kit.environments import opengl
-from lambda_kit.environments import wrappers
-from lambda_kit.environments.safety_gym import loading
-from lambda_kit.analysis import calibration
-from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.config import configuration
-from lambda_kit.training import hosts
-from lambda_kit.training import rollout_loop
-from lambda_kit.training import experiment as experiment_lib
-from lambda_kit.training import seeds
-from lambda_kit.training import train as train_lib
-from lambda_kit.replay import buffer
-from lambda_kit.replay import episodes
 
 GIN_FILE = flags.DEFINE_multi_string(
-    'gin_file', [], 'A gin file. Give the flag several times to layer files: later ones override earlier ones.')
+    'gin_file', [], 'A gin file: of the grid (lambda-kit list), in any order, or of your own, which is read after '
+    'those. May be repeated.')
 GIN_BINDINGS = flags.DEFINE_multi_string(
     'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.')
 TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
-
-# Errors whose message tells a user what to do.
-EXPLAINED = (configuration.ConfigurationError, experiment_lib.SetupError, hosts.HostsError, opengl.OpenGLError,
-             loading.SimulatorMissing, wrappers.NonFiniteError, isolated.EnvironmentFailure, episodes.EpisodeFileError,
-             buffer.NotEnoughDataError, optimizers.TrainingDiverged, rollout_loop.NoEpisodeEndedError,
-             checkpoint_errors.CheckpointError, lock.WorkdirLockedError, train_lib.ConfigChangedError,
-             checkpoint_evaluation.NothingToExportError, calibration.NothingToCalibrateError, seeds.SeedsError, OSError)
 
 
 def begin(argv: list[str]) -> None:
@@ -76,8 +55,9 @@ def explained(when_interrupted: str) -> Iterator[None]:
     print(when_interrupted, file=sys.stderr)
     logging.flush()
     os._exit(130)  # pylint: disable=protected-access
-  except (*EXPLAINED, ValueError) as error:
-    if TRACEBACK.value or not (isinstance(error, EXPLAINED) or configuration.is_refused_value(error)):
+  except (errors.UserError, OSError, ValueError) as error:
+    explains = isinstance(error, (errors.UserError, OSError)) or configuration.is_refused_value(error)
+    if TRACEBACK.value or not explains:
       raise
     sys.exit(f'error: {configuration.format_error(error)}')
 

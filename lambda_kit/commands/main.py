@@ -23,7 +23,7 @@ COMMANDS = {
     'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
     'report': 'Write tables, figures and a page about all runs in a folder.',
     'study': 'Compare variants with the exact optimum of the built-in CMDP.',
-    'list': 'List the gin files: experiments, and layers to put on them.',
+    'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
     'setup': 'Install what pip can\'t: the Safety-Gymnasium tasks.',
     'doctor': 'Check what is installed and what works, with remedies.',
     'benchmark': 'Measure speed and memory.',
@@ -88,4 +88,4 @@ def _help() -> str:
       'usage: lambda-kit <command> [flags]', '',
       *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()), '',
       'lambda-kit <command> --help tells about its flags. To begin with:', '',
-      '  lambda-kit run --gin_file=gin/tiny_grid.gin'])
+      '  lambda-kit run --task=grid'])

@@ -3,7 +3,7 @@
   lambda-kit setup
 
 safety-gymnasium 1.0.0 is installed without its own pins, which no current Python can meet, and what its tasks need with
-it. What is there already stays as it is. The built-in CMDP (gin/tiny_grid.gin) needs none of this.
+it. What is there already stays as it is. The built-in CMDP (gin/tasks/grid.gin) needs none of this.
 """
 
 import importlib.util

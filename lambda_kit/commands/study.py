@@ -1,8 +1,8 @@
 """Runs variants of an experiment with several seeds, and compares them with the exact optimum of the built-in CMDP.
 
   lambda-kit study                      # The learning proof: LAMBDA, unsafe and greedy, three seeds each.
-  lambda-kit study --gin_file=gin/tiny_grid.gin --variants=lambda,ensemble_small \
-      --gin_file=gin/tiny_grid_images.gin --variants=lambda,ensemble_images --seeds=0,1,2,3,4 --jobs=2 --folder=runs/cmdp
+  lambda-kit study --gin_file=gin/tasks/grid.gin --variants=lambda,posterior_ensemble \
+      --gin_file=gin/tasks/grid_images.gin --variants=lambda,posterior_ensemble --seeds=0,1,2,3,4 --jobs=2 --folder=runs/cmdp
 
 What a run delivers is its best safe checkpoint, measured on fresh episodes. With --check it ends with code 1 unless
 that of LAMBDA went at least 85% of the way from random actions to the optimum within the limit, with every seed, and
@@ -27,10 +27,10 @@ from lambda_kit.analysis.reports import studies
 
 _ROOT = resources.root()
 
-_GIN_FILES = flags.DEFINE_multi_string('gin_file', ['gin/tiny_grid.gin'],
+_GIN_FILES = flags.DEFINE_multi_string('gin_file', ['gin/tasks/grid.gin'],
                                        'An experiment on the built-in CMDP; may be repeated.')
 _VARIANTS = flags.DEFINE_multi_string(
-    'variants', ['lambda,unsafe,greedy'], 'Names of files in gin/variants, or lambda for the experiment as it is, with '
+    'variants', ['lambda,unsafe,greedy'], 'Names of agents, parts and sizes, or lambda for the experiment as it is, with '
     'commas between them. Once for all experiments, or once for each.')
 _SEEDS = flags.DEFINE_list('seeds', ['0', '1', '2'], 'Seeds of the runs.')
 _GIN_BINDINGS = flags.DEFINE_multi_string('gin_bindings', [], 'A binding for all runs; may be repeated.')

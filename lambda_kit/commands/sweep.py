@@ -1,13 +1,13 @@
 """Runs a grid of experiments, tasks x variants x seeds, and writes the report about them.
 
-  lambda-kit sweep --tasks=sg6 --variants=lambda,greedy,unsafe,ppo_lagrangian+vector --seeds=5 --folder=results
-  lambda-kit sweep --gin_file=gin/tiny_grid.gin --variants=lambda,greedy --seeds=3 --cores=2 --memory=8
-  lambda-kit sweep --tasks=pointgoal1 --gin_file=gin/variants/quick.gin --seeds=0,3,7 --dry_run
+  lambda-kit sweep --tasks=sg6 --variants=lambda,greedy,unsafe,ppo_lagrangian+observe_vector --seeds=5 --folder=results
+  lambda-kit sweep --tasks=grid --variants=lambda,greedy,posterior_ensemble --seeds=3 --cores=2 --memory=8
+  lambda-kit sweep --tasks=pointgoal1 --size=quick --seeds=0,3,7 --dry_run
   lambda-kit sweep --tasks=sg6 --seeds=5 --executor=slurm --slurm=partition=gpu --run_gpus=1
   sbatch --array=0-29 --wrap='lambda-kit sweep --tasks=sg6 --seeds=5 --index=$SLURM_ARRAY_TASK_ID'
 
 Each run is the plain lambda-kit run in a workdir of its own. The same command again completes what is missing and
-repeats nothing, whatever ended it before. Layers: the task, --gin_file, the variant, --gin_bindings.
+repeats nothing, whatever ended it before. Names are those of lambda-kit list.
 """
 
 import pathlib
@@ -17,6 +17,7 @@ import sys
 from absl import flags
 
 from lambda_kit import resources
+from lambda_kit.config import axes
 from lambda_kit.training.checkpoints import lock
 from lambda_kit.commands import launching
 from lambda_kit.training import study
@@ -35,9 +36,10 @@ _ROOT = resources.root()
 
 flags.adopt_module_key_flags(launching)
 
-_TASKS = flags.DEFINE_list('tasks', [], 'sg6, names of files in gin/, or gin files. Default: the first --gin_file.')
-_VARIANTS = flags.DEFINE_list('variants', [study.BASE], 'Names of files in gin/variants and gin/baselines, several '
-                              'joined by +, or gin files; lambda is the experiment as it is.')
+_TASKS = flags.DEFINE_list('tasks', [], 'sg6 (six tasks), names of tasks, or gin files. Default: the first --gin_file.')
+_SIZE = flags.DEFINE_string('size', None, 'Of all runs: a name, such as quick. Default: what the task says.')
+_VARIANTS = flags.DEFINE_list('variants', [study.BASE], 'Names of agents, parts and sizes, several joined by +, or gin '
+                              'files; lambda is the experiment as it is.')
 _SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of them: 0,3,7.')
 _FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Where workdirs, outputs and the report go.')
 _EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs are run.')
@@ -58,8 +60,10 @@ _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, as a shell u
 
 
 def _make_grid() -> list[grid.Run]:
-  runs = grid.make_grid(_ROOT, _TASKS.value, _VARIANTS.value, grid.parse_seeds(_SEEDS.value),
-                        launching.GIN_FILE.value, launching.GIN_BINDINGS.value, pathlib.Path(_FOLDER.value).resolve())
+  size = [axes.Library([_ROOT]).find(_SIZE.value, [axes.Axis.SIZE])] if _SIZE.value else []
+  runs = grid.make_grid(
+      _ROOT, _TASKS.value, _VARIANTS.value, grid.parse_seeds(_SEEDS.value), [*launching.GIN_FILE.value, *size],
+      launching.GIN_BINDINGS.value, pathlib.Path(_FOLDER.value).resolve())
   if _INDEX.value is None:
     return runs
   if not 0 <= _INDEX.value < len(runs):

@@ -2,123 +2,52 @@
 
 Gin ignores a misspelt scope, an unused macro and the parameters of a part that nothing uses. Here these are errors.
 The argument is static: what a run can use is what references lead to from one root configurable.
-
-Which scope a reference opens (each of these is compared with gin itself in the tests):
-
-  in a configurable that runs in scope `a`:   the configurable referred to runs in
-  `@b/X()`, `@b/X`                            `b`: the scope of a reference replaces the one it stands in
-  `@X()`                                      `a`
-  `@X`                                        none. True if X is called later; it would be `a` if the constructor
-                                              called it, which is not for gin files to know: write `@a/X`.
-  `%M`                                        `M`: a macro is a scope of its own
-
-In the scope `a/b` the bindings of `X`, `a/X` and `a/b/X` apply, and the narrowest wins. Those of `b/X` do not apply.
 """
 
 import collections
-import functools
-from typing import Any, Collection, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Iterable, Sequence
 
+from lambda_kit.config import axes
 from lambda_kit.config import gin_internals
+from lambda_kit.config import kinds
 from lambda_kit.config import layers
+from lambda_kit.config import reach as reach_lib
 
-ConfigurationError = layers.ConfigurationError
-Config = Mapping[gin_internals.Key, Any]
+ConfigurationError = axes.ConfigurationError
+Config = reach_lib.Config
 Key = gin_internals.Key
 MACRO = gin_internals.MACRO
-
-
-class Node(NamedTuple):
-  """A configurable, and a scope that it runs in."""
-  scope: tuple[str, ...]
-  selector: str
-
-
-class Edge(NamedTuple):
-  """A reference that leads to a node."""
-  holder: Key  # whose value it is in
-  holder_scope: tuple[str, ...]  # in which the holder runs
-  reference: gin_internals.Reference
-
-
-class Reach:
-  """All that references lead to from the root.
-
-  Attributes:
-    alive: bindings that supply a parameter of some node.
-    edges: the nodes, each with the references that lead to it.
-  """
-
-  def __init__(self, root: str, config: Config, barriers: Collection[str] = ()):
-    """Follows references from the selector `root`, without entering the selectors in `barriers`."""
-    self._config = config
-    self.alive: set[Key] = set()
-    self.edges: dict[Node, list[Edge]] = {Node((), root): []}
-    queue = collections.deque(self.edges)
-    while queue:
-      node = queue.popleft()
-      for key in self.parameters(node).values():
-        self.alive.add(key)
-        for reference in gin_internals.references(config[key]):
-          child = Node(_child_scope(node, reference), gin_internals.target(reference))
-          if child.selector in barriers:
-            continue
-          if child not in self.edges:
-            self.edges[child] = []
-            queue.append(child)
-          self.edges[child].append(Edge(key, node.scope, reference))
-
-  @functools.cached_property
-  def _parameters_of(self) -> dict[tuple[str, str], list[Key]]:
-    grouped = collections.defaultdict(list)
-    for key in self._config:
-      grouped[key.scope, key.selector].append(key)
-    return grouped
-
-  def parameters(self, node: Node) -> dict[str, Key]:
-    """For each parameter of the node that is bound, the binding that applies."""
-    prefixes = ('/'.join(node.scope[:i]) for i in range(len(node.scope) + 1))
-    return {key.parameter: key for prefix in prefixes for key in self._parameters_of.get((prefix, node.selector), ())}
-
-  def scopes(self, selector: str | None = None) -> set[str]:
-    """Scopes, and the scopes around them, that a configurable (by default, any) runs in."""
-    nodes = [node for node in self.edges if node.selector == selector or
-             selector is None and node.selector not in (MACRO, gin_internals.CONSTANT)]
-    return {'/'.join(node.scope[:i]) for node in nodes for i in range(len(node.scope) + 1)}
-
-
-def _child_scope(node: Node, reference: gin_internals.Reference) -> tuple[str, ...]:
-  if reference.scopes:
-    return tuple(reference.scopes)
-  # A singleton calls its constructor itself, in its own scope.
-  return node.scope if reference.evaluate or node.selector == gin_internals.SINGLETON else ()
+Node = reach_lib.Node
+Reach = reach_lib.Reach
 
 
 class Checker:
-  """Checks a configuration that was read in layers."""
+  """Checks a configuration that was read from files and flags."""
 
-  def __init__(self, root: str, history: Sequence[layers.Binding], snapshots: Sequence[layers.Snapshot]):
+  def __init__(self, root: str, history: Sequence[layers.Binding], ends: Sequence[int]):
     self._root = root
     self._history = history
-    self._snapshots = snapshots
-    self._config = snapshots[-1].config
+    self._ends = ends
+    self._bindings = {binding.key: binding for binding in history}
+    self._config = {key: binding.value for key, binding in self._bindings.items()}
     self._reach = Reach(root, self._config)
-    self._last_read = {binding.key: i for i, binding in enumerate(history)}
 
   def check(self) -> list[Key]:
     """Raises a `ConfigurationError` that lists all that is wrong.
 
     Returns:
-      Superseded bindings: they have no effect now, but had one in the layers up to some point after their own. That is
-      how one line of a later layer swaps a part for another.
+      Bindings that are not in use: of files on an axis, which also serve runs with other parts, and of files of one's
+      own whose part a later file or flag swapped for another.
     """
-    # What is missing comes first: it may hold the reference that leads to the rest.
+    self._raise(self._find_conflicts())
+    self._raise(kinds.find_wrong(self._reach, self._config, self._source))
+    # What is missing comes before what is unused: it may hold the reference that leads to the rest.
     self._raise(self._find_missing())
-    dead = [key for key in self._config if key not in self._reach.alive]
-    superseded = [key for key in dead if self._was_alive(key)]
-    useless = [key for key in dead if key not in superseded]
-    self._raise([f'{self._source(key)}: {key} configures nothing: {self._explain(key)}' for key in useless])
-    return superseded
+    self._raise(self._find_files_without_effect())
+    unused = [key for key in self._config if key not in self._reach.alive]
+    useless = [key for key in unused if self._bindings[key].is_typed and not self._was_alive(self._bindings[key])]
+    self._raise(f'{self._source(key)}: {key} configures nothing: {self._explain(key)}' for key in useless)
+    return unused
 
   def _raise(self, problems: Iterable[str]) -> None:
     problems = list(problems)
@@ -126,18 +55,48 @@ class Checker:
       raise ConfigurationError('\n'.join(problems))
 
   def _source(self, key: Key) -> str:
-    return self._history[self._last_read[key]].source
+    return self._bindings[key].source
 
   def _show(self, key: Key) -> str:
     """'Critic.mlp = @Mlp (gin/base.gin:3)'."""
     return f'{key} = {shorten(self._config[key])} ({self._source(key)})'
 
-  def _was_alive(self, key: Key) -> bool:
-    return any(num_read > self._last_read[key] and key in alive for num_read, alive in self._earlier)
+  def _was_alive(self, binding: layers.Binding) -> bool:
+    """Whether a binding was of use at the end of its file, or of one that includes it: a later one swapped its part."""
+    index = max(i for i, other in enumerate(self._history) if other is binding)
+    return any(binding.key in Reach(self._root, {other.key: other.value for other in self._history[:end]}).alive
+               for end in self._ends if index < end < len(self._history))
 
-  @functools.cached_property
-  def _earlier(self) -> list[tuple[int, set[Key]]]:
-    return [(snapshot.num_read, Reach(self._root, snapshot.config).alive) for snapshot in self._snapshots[:-1]]
+  def _find_conflicts(self) -> list[str]:
+    """Two parts that bind one parameter, each to something else: neither is the later one."""
+    bound: dict[Key, layers.Binding] = {}
+    problems = {}
+    for binding in self._history:
+      if binding.file is None or binding.file.axis not in (axes.Axis.PART, axes.Axis.RUN):
+        continue
+      other = bound.setdefault(binding.key, binding)
+      if other.file is not binding.file and repr(other.value) != repr(binding.value):
+        names = other.file.name, binding.file.name
+        problems.setdefault(names, f"{names[0]} and {names[1]} can't meet: they set {binding.key} to "
+                            f'{shorten(other.value)} and to {shorten(binding.value)}. Choose one.')
+    return list(problems.values())
+
+  def _find_files_without_effect(self) -> list[str]:
+    """Parts that the chosen agent or task has no use for."""
+    by_file: dict[axes.File, list[Key]] = {}
+    for binding in self._history:
+      if binding.file is not None and binding.file.axis in (axes.Axis.PART, axes.Axis.RUN):
+        by_file.setdefault(binding.file, []).append(binding.key)
+    problems = []
+    for file, keys in by_file.items():
+      if not any(key in self._reach.alive for key in keys):
+        key = next((key for key in keys if key.selector != MACRO), keys[0])
+        axis = axes.Axis.TASK if '.environments.' in key.selector else axes.Axis.AGENT
+        files = {binding.file.axis: binding.file.name for binding in self._history if binding.file is not None}
+        other = files.get(axis) or files.get(axes.Axis.TASK, 'the rest')  # The task may be a whole configuration.
+        problems.append(f'{file.name} has no effect with {other}: nothing refers to '
+                        f'{gin_internals.short_name(key.selector)}.')
+    return problems
 
   def _find_missing(self) -> list[str]:
     """Macros without a value, values left `%gin.REQUIRED`, arguments that neither gin nor a caller supplies."""
@@ -180,11 +139,11 @@ class Checker:
       used = [node.scope[0] for node in nodes]
       if gin_internals.matching_selectors(key.scope):
         return f'this defines a macro. To configure {key.scope}, name a parameter: {key.scope}.<parameter> = ...'
-      return f'nothing uses the macro.{self._what_changed(key)}{layers.did_you_mean(key.scope, used)}'
+      return f'nothing uses the macro.{self._what_changed(key)}{axes.did_you_mean(key.scope, used)}'
     if not nodes:
       return f'nothing refers to {name}{self._what_is_there_instead(key)}'
     if key.scope not in self._reach.scopes():
-      return f"no reference opens the scope '{key.scope}'.{layers.did_you_mean(key.scope, self._reach.scopes())}"
+      return f"no reference opens the scope '{key.scope}'.{axes.did_you_mean(key.scope, self._reach.scopes())}"
     if key.scope not in self._reach.scopes(key.selector):
       for edge in (edge for node in nodes for edge in self._reach.edges[node]):
         if key.scope == '/'.join(edge.holder_scope) and not edge.reference.scopes and not edge.reference.evaluate:
@@ -201,7 +160,7 @@ class Checker:
 
   def _what_changed(self, key: Key) -> str:
     """Names the binding that led to `key` until it was bound to something else."""
-    for holder, value, source in self._history:
+    for holder, value, source, _ in self._history:
       if _refers_to(value, key) and not _refers_to(self._config[holder], key):
         return f' {holder} was {shorten(value)} ({source}), but is now {shorten(self._config[holder])} ' \
                f'({self._source(holder)}).'
@@ -275,5 +234,5 @@ def _how_to_set(key: Key) -> str:
 
 
 def _did_you_misspell(name: str, unused: Iterable[str]) -> str:
-  near = layers.nearest(name, unused)
+  near = axes.nearest(name, unused)
   return f' ({near} is defined but not used: is {name} meant?)' if near else ''

@@ -1,107 +1,121 @@
 """Reads the configuration of a run from gin files and flags, and refuses one that doesn't do what it says.
 
-    configuration.parse(['gin/sg6_pointgoal1.gin', 'gin/variants/greedy.gin'], ['SEED = 3'], search_paths=[repo_root])
+    configuration.parse(['gin/sg6_pointgoal1.gin', 'gin/parts/greedy.gin'], ['WIDTH = 8'], search_paths=[repo_root])
 
-Each file is a layer, and the flags are the last one. Later bindings win. Everything that gin would ignore or report too
-late is a `ConfigurationError` with one line for each problem: what, where, and what may have been meant.
+Files are read in the order of their axes (`axes`), and flags come last. Later bindings win. Everything that gin would
+ignore or report too late is a `ConfigurationError` with one line for each problem: what, where, and what may have been
+meant.
 """
 
 import difflib
 import math
 import os
-import pathlib
 import re
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
+from absl import logging
 import gin
 
+from lambda_kit import files
+from lambda_kit.config import axes
 from lambda_kit.config import checks
 from lambda_kit.config import gin_internals
 from lambda_kit.config import layers
 
-ConfigurationError = layers.ConfigurationError
+ConfigurationError = axes.ConfigurationError
 Key = gin_internals.Key
 
 
 class _Parsed(NamedTuple):
   """What the last `parse` found. It is global, as gin's configuration is."""
   root: str = ''
-  sources: dict[Key, str] = {}
-  superseded: Sequence[Key] = ()
+  bindings: dict[Key, layers.Binding] = {}
+  unused: Sequence[Key] = ()
 
 
 _parsed = _Parsed()
 
 
 def parse(gin_files: Sequence[str], bindings: Sequence[str] = (), search_paths: Sequence[str] = (),
-          root: str = 'run_experiment') -> None:
+          root: str = 'experiment', task: str | None = None) -> None:
   """Replaces gin's configuration by that of the files and flags, and checks it without building anything.
 
   Args:
-    gin_files: paths, from the working directory or a search path.
+    gin_files: paths, from the working directory or a search path, in any order.
     bindings: single bindings, such as "Swag.decay = 0.9".
     search_paths: folders where gin files, included ones too, are looked up after the working directory.
     root: name of the configurable that runs everything: what it doesn't lead to is not used.
+    task: a gin file that takes the task's place, whatever its folder is.
 
   Raises:
-    ConfigurationError: a file or an import is missing, a statement can't be read, a name is unknown, a value is
-      missing, or a binding configures nothing.
+    ConfigurationError: a file or an import is missing, two files can't meet, a statement can't be read, a name is
+      unknown, a value is missing or of the wrong kind, or a binding configures nothing.
   """
   global _parsed
   gin.clear_config()
   _parsed = _Parsed()
-  reader = layers.Reader(search_paths)
-  for gin_file in gin_files:
-    reader.read_file(gin_file)
+  library = axes.Library(search_paths)
+  reader = layers.Reader(library)
+  for file in library.arrange(gin_files, task):
+    reader.read_file(file)
   reader.read_flags(bindings)
   selector = layers.resolve(root, 'the root of the configuration')
-  superseded = checks.Checker(selector, reader.history, reader.snapshots).check()
-  _parsed = _Parsed(selector, {binding.key: binding.source for binding in reader.history}, superseded)
+  unused = checks.Checker(selector, reader.history, reader.ends).check()
+  _parsed = _Parsed(selector, {binding.key: binding for binding in reader.history}, unused)
 
 
-def superseded_bindings() -> list[str]:
-  """Bindings whose part a later layer swapped for another, each with its source. Worth a line in the log."""
-  return [f'{key} = {checks.shorten(value)} ({_parsed.sources[key]})'
-          for key, value in gin_internals.bindings().items() if key in _parsed.superseded]
+def unused_bindings() -> list[str]:
+  """Bindings for parts that this run did not choose, each with its source. Worth a line in the log."""
+  return [f'{key} = {checks.shorten(_parsed.bindings[key].value)} ({_parsed.bindings[key].source})'
+          for key in sorted(_parsed.unused, key=str)]
 
 
 def check_operative(later: Sequence[str] = ()) -> None:
   """Checks, after the first learner step, that the run has used each binding.
 
+  Those of files on an axis go to the log if they were not: a size also serves other observations, for example.
+
   Args:
     later: names of configurables that are first called after this, in evaluations for example.
 
   Raises:
-    ConfigurationError: some binding was not used: its part was not called, or not in this scope, or its callers pass
-      the argument themselves.
+    ConfigurationError: a binding of a flag or of a file of one's own was not used: its part was not called, or not in
+      this scope, or its callers pass the argument themselves.
   """
   selectors = {selector for name in later for selector in gin_internals.matching_selectors(name)}
-  config = gin_internals.bindings()
-  unused = checks.find_unused(_parsed.root, config, selectors)
-  if unused:
-    raise ConfigurationError('\n'.join(f'{_parsed.sources.get(key, "Python")}: {key} configures nothing: {reason}.'
-                                       for key, reason in unused.items()))
+  unused = checks.find_unused(_parsed.root, gin_internals.bindings(), selectors)
+  problems = []
+  for key, reason in unused.items():
+    binding = _parsed.bindings.get(key)
+    line = f'{binding.source if binding else "Python"}: {key} configures nothing: {reason}.'
+    if binding is None or binding.is_typed:
+      problems.append(line)
+    else:
+      logging.info('Not in use: %s', line)
+  if problems:
+    raise ConfigurationError('\n'.join(problems))
 
 
 def resolved_config() -> str:
   """The whole configuration as gin text that `parse` accepts, with the source of each binding.
 
-  Superseded bindings are comments: in a single file they would be errors.
+  Bindings that are not in use are comments: in a file of one's own they would be errors.
   """
-  superseded = superseded_bindings()
-  config = {key: value for key, value in gin_internals.bindings().items() if key not in _parsed.superseded}
-  comments = ['# Superseded by later layers', *(f'# {line}' for line in superseded), ''] if superseded else []
-  return _format_config(config, _parsed.sources) + '\n'.join(['', *comments] if comments else [])
+  config = {key: value for key, value in gin_internals.bindings().items() if key not in _parsed.unused}
+  comments = ['', '# Not in use', *(f'# {line}' for line in unused_bindings()), ''] if _parsed.unused else []
+  sources = {key: binding.source for key, binding in _parsed.bindings.items()}
+  return f'{axes.SAVED}\n\n{_format_config(config, sources)}' + '\n'.join(comments)
 
 
 def save_config(path: str | os.PathLike[str]) -> None:
   """Writes `resolved_config`. `parse([path])` leads to the same configuration."""
-  write_file(path, resolved_config())
+  _write(path, resolved_config())
 
 
 def differing_lines(before: str, after: str) -> list[str]:
   """What changed between two texts of `resolved_config`: '- ' and '+ ' with a line each. Comments count for nothing."""
-  strip = lambda text: [re.sub(r'\s+# \S+$', '', line) for line in text.splitlines() if line and line[0] != '#']
+  strip = lambda text: [re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines()
+                        if line and line[0] != '#']
   return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
 
 
@@ -110,7 +124,7 @@ def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, A
   replaced = replaced or {}
   bindings = {key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
               for key, value in gin_internals.operative_bindings().items()}
-  write_file(path, _format_config(bindings, {}))
+  _write(path, _format_config(bindings, {}))
 
 
 def format_error(error: Exception) -> str:
@@ -121,7 +135,7 @@ def format_error(error: Exception) -> str:
 def is_refused_value(error: ValueError) -> bool:
   """Whether a component refused a value while gin built it as an argument of the experiment, before that began."""
   inside = re.findall(r"\n  In call to configurable '([^']*)'", str(error))
-  return bool(inside) and 'run_experiment' not in inside
+  return bool(inside) and 'experiment' not in inside
 
 
 def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str:
@@ -166,15 +180,8 @@ def format_value(value: Any, width: int = 100) -> str:
   return repr(value)
 
 
-def write_file(path: str | os.PathLike[str], text: str) -> None:
-  """Writes to a temporary file and renames it, so that nobody finds half a file."""
-  path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
+def _write(path: str | os.PathLike[str], text: str) -> None:
   try:
-    temporary.write_text(text, encoding='utf-8')
-    temporary.replace(path)
+    files.write_atomically(path, text)
   except OSError as error:
     raise OSError(error.errno, f'The configuration can not be written: {error.strerror or error}', str(path)) from error
-  finally:
-    temporary.unlink(missing_ok=True)

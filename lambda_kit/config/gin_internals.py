@@ -1,10 +1,12 @@
-"""Gin's private parts, behind functions (`environments/parallel_factory` is the other file that needs some).
+"""Gin's private parts, behind functions (`environments/processes/factories` is the other file that needs some).
 
 They are those of gin-config 0.5.0, which pyproject.toml pins.
 """
 
+import functools
 import inspect
-from typing import Any, Iterator, Mapping, NamedTuple
+import typing
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from gin import config as gin_config
 from gin import config_parser
@@ -44,6 +46,7 @@ class Signature(NamedTuple):
   required: list[str]  # those without a default, or with gin.REQUIRED
   marked: list[str]  # those with gin.REQUIRED
   anything: bool  # True with **kwargs
+  defaults: Mapping[str, Any]
 
 
 class _Delegate(gin_config.ParserDelegate):
@@ -92,10 +95,23 @@ def imports() -> list[str]:
 
 def matching_selectors(name: str) -> list[str]:
   """Complete selectors of the configurables that `name`, with or without modules, can mean."""
-  return sorted(gin_config._REGISTRY.matching_selectors(name))
+  return list(_matching_selectors(name, len(gin_config._REGISTRY)))
 
 
 def short_name(selector: str) -> str:
+  return _short_name(selector, len(gin_config._REGISTRY))
+
+
+# The registry only grows.
+@functools.lru_cache(maxsize=None)
+def _matching_selectors(name: str, num_registered: int) -> Sequence[str]:
+  del num_registered
+  return sorted(gin_config._REGISTRY.matching_selectors(name))
+
+
+@functools.lru_cache(maxsize=None)
+def _short_name(selector: str, num_registered: int) -> str:
+  del num_registered
   return gin_config._REGISTRY.minimal_selector(selector)
 
 
@@ -109,23 +125,51 @@ def package(selector: str) -> str:
   return module.rpartition('.')[0] or module
 
 
-def signature(selector: str) -> Signature:
-  wrapped = gin_config._REGISTRY[selector].wrapped
-  is_class = inspect.isclass(wrapped)
-  function = inspect.unwrap(gin_config._find_class_construction_fn(wrapped) if is_class else wrapped)
+def wrapped(selector: str) -> Any:
+  """The class or function itself, without what gin puts around it."""
+  return gin_config._REGISTRY[selector].wrapped
+
+
+@functools.lru_cache(maxsize=None)
+def _constructor(component: Any) -> Callable[..., Any] | None:
+  """What takes the arguments of a class or function; None if a class takes none."""
+  is_class = inspect.isclass(component)
+  function = inspect.unwrap(gin_config._find_class_construction_fn(component) if is_class else component)
   # Without an __init__ of its own a class takes no arguments, though these two claim to take any.
   if function is object.__init__ or getattr(function, '__name__', '') == '_no_init_or_replace_init':
-    return Signature([], [], [], False)
+    return None
+  return function
+
+
+@functools.lru_cache(maxsize=None)
+def _signature(component: Any) -> Signature:
+  function = _constructor(component)
+  if function is None:
+    return Signature([], [], [], False, {})
   try:
     spec = inspect.getfullargspec(function)
   except TypeError:  # Written in C.
-    return Signature([], [], [], True)
-  positional = spec.args[1:] if is_class else spec.args
+    return Signature([], [], [], True, {})
+  positional = spec.args[1:] if inspect.isclass(component) else spec.args
   defaults = dict(zip(reversed(spec.args), reversed(spec.defaults or ()))) | (spec.kwonlydefaults or {})
   parameters = positional + spec.kwonlyargs
   required = [name for name in parameters if defaults.get(name, gin_config.REQUIRED) is gin_config.REQUIRED]
   marked = [name for name in required if name in defaults]
-  return Signature(parameters, required, marked, spec.varkw is not None)
+  return Signature(parameters, required, marked, spec.varkw is not None,
+                   {name: defaults[name] for name in parameters if name not in required})
+
+
+def signature(selector: str) -> Signature:
+  return _signature(wrapped(selector))
+
+
+@functools.lru_cache(maxsize=None)
+def hints(component: Any) -> Mapping[str, Any]:
+  """The annotations of a class's or function's parameters, and 'return'; {} if they can't be evaluated."""
+  try:
+    return typing.get_type_hints(_constructor(component) or (lambda: None))
+  except Exception:  # pylint: disable=broad-exception-caught
+    return {}
 
 
 def references(value: Any) -> Iterator[Reference | UnknownReference]:
@@ -145,7 +189,21 @@ def target(reference: Reference) -> str:
   return reference.configurable.selector
 
 
+def constant(reference: Reference) -> Any:
+  """What `%gin.REQUIRED` or another constant of gin stands for."""
+  return gin_config._CONSTANTS['/'.join(reference.scopes)]
+
+
 def is_required(value: Any) -> bool:
   """True if `%gin.REQUIRED` occurs in the value."""
-  return any(target(reference) == CONSTANT and gin_config._CONSTANTS['/'.join(reference.scopes)] is gin_config.REQUIRED
+  return any(target(reference) == CONSTANT and constant(reference) is gin_config.REQUIRED
              for reference in references(value))
+
+
+def make_reference(selector: str, evaluate: bool, scopes: Sequence[str] = ()) -> Reference:
+  return Reference('/'.join([*scopes, short_name(selector)]), evaluate)
+
+
+def selectors() -> list[str]:
+  """Complete selectors of all configurables but gin's own."""
+  return [selector for selector, _ in gin_config._REGISTRY.items() if not selector.startswith('gin.')]

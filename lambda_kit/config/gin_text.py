@@ -15,7 +15,7 @@ from lambda_kit.config import configuration
 Bindings = Mapping[str, Any]
 
 # They name, film, store and place a run, and change nothing of what it does.
-_IMMATERIAL = frozenset(f'run_experiment.{name}' for name in (
+_IMMATERIAL = frozenset(f'experiment.{name}' for name in (
     'seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')) | {
         'LambdaAgent.num_devices'}
 

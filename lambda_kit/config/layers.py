@@ -1,113 +1,94 @@
 """Reads gin files and flags into gin's configuration, and remembers where each binding comes from.
 
-gin's own parser is used for each statement. The loop around it is ours, since gin forgets files and lines, and since
-what a binding was good for has to be judged by the layers up to its own (see `gin_checks`).
+gin's own parser is used for each statement. The loop around it is ours, since gin forgets files and lines.
 """
 
-import difflib
-import os
 import pathlib
 import re
 import tokenize
-from typing import Any, Iterable, NamedTuple, NoReturn, Sequence
+from typing import Any, NamedTuple, NoReturn, Sequence
 
 import gin
 
+from lambda_kit.config import axes
 from lambda_kit.config import gin_internals
 
 FLAG = '--gin_bindings'
+ConfigurationError = axes.ConfigurationError
+did_you_mean = axes.did_you_mean
 
-
-class ConfigurationError(ValueError):
-  """The configuration is wrong. The message is meant for people: it needs no stack trace."""
+_statements: dict[str, list[Any]] = {}  # Of texts that were read before: a sweep reads the same files for each run.
 
 
 class Binding(NamedTuple):
+  """A binding that was read."""
   key: gin_internals.Key
   value: Any
-  source: str  # 'gin/base/lambda.gin:12', or the flag
+  source: str  # 'gin/agents/lambda.gin:12', or the flag
+  file: axes.File | None  # The file that was named, for whose sake this was read; None for a flag.
 
-
-class Snapshot(NamedTuple):
-  """The configuration at the end of a file, or of the flags."""
-  num_read: int  # bindings read until then
-  config: dict[gin_internals.Key, Any]
-
-
-def nearest(name: str, candidates: Iterable[str]) -> str | None:
-  """The candidate that `name` may be a misspelling of."""
-  by_lower_case = {candidate.lower(): candidate for candidate in sorted(set(candidates) - {name})}
-  matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
-  return by_lower_case[matches[0]] if matches else None
-
-
-def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-  """' Did you mean X?' with the nearest candidate, or '' if none is near."""
-  match = nearest(name, candidates)
-  return f' Did you mean {match}?' if match else ''
+  @property
+  def is_typed(self) -> bool:
+    """Whether it says what this run is to do. Files on an axis also serve runs that chose other parts."""
+    return self.file is None or self.file.axis is axes.Axis.OWN
 
 
 class Reader:
-  """Reads layers one after the other. Later bindings win."""
+  """Reads files and flags one after the other. Later bindings win."""
 
-  def __init__(self, search_paths: Sequence[str]):
-    self._roots = [pathlib.Path(path) for path in ('', *search_paths)]
+  def __init__(self, library: axes.Library):
+    self._library = library
     self._open_files: list[pathlib.Path] = []
+    self._file: axes.File | None = None
     self.history: list[Binding] = []
-    self.snapshots: list[Snapshot] = []
+    self.ends: list[int] = []  # How many bindings had been read at the end of each file, included ones too.
 
-  def read_file(self, name: str, included_from: str = '') -> None:
-    path = self._find(name, included_from)
-    if path in self._open_files:
-      raise ConfigurationError(f'{included_from}: {name} includes itself, directly or through other files.')
-    self._open_files.append(path)
-    self._read(path.read_text(encoding='utf-8'), name)
-    self._open_files.pop()
-    self._take_snapshot()
+  def read_file(self, file: axes.File) -> None:
+    self._file = file
+    self._read_text(file)
+    self._file = None
 
   def read_flags(self, bindings: Sequence[str]) -> None:
     for binding in bindings:
       self._read(binding, None)
-    self._take_snapshot()
 
-  def _take_snapshot(self) -> None:
-    self.snapshots.append(Snapshot(len(self.history), gin_internals.bindings()))
+  def _read_text(self, file: axes.File) -> None:
+    self._open_files.append(file.path)
+    self._read(file.text, file.name)
+    self._open_files.pop()
+    self.ends.append(len(self.history))
 
-  def _find(self, name: str, included_from: str) -> pathlib.Path:
-    for root in self._roots:
-      if (root / name).is_file():
-        return (root / name).resolve()
-    where = f'{included_from}: ' if included_from else ''
-    roots = ', '.join(dict.fromkeys(str(root.resolve()) for root in self._roots))
-    looked_in = '' if os.path.isabs(name) else f' in {roots}'
-    raise ConfigurationError(f'{where}there is no file {name}{looked_in}.{self._suggest_file(name)}')
-
-  def _suggest_file(self, name: str) -> str:
-    """The gin file whose name is nearest, in the folder that was asked for, in gin/ or at the top."""
-    near: dict[str, list[str]] = {}
-    for root in self._roots:
-      for path in [*(root / name).parent.glob('*.gin'), *(root / 'gin').rglob('*.gin'), *root.glob('*.gin')]:
-        near.setdefault(path.name, []).append(str(path if os.path.isabs(name) else path.relative_to(root)))
-    matches = difflib.get_close_matches(os.path.basename(name), near, n=1, cutoff=0.6)
-    if not matches:
-      return ''
-    # Of several files of this name, the one with the nearest path.
-    return f' Did you mean {difflib.get_close_matches(name, near[matches[0]], n=1, cutoff=0)[0]}?'
+  def _include(self, name: str, source: str) -> None:
+    if axes.is_other_axis(self._file.axis, name):
+      return  # It is read in its own place.
+    file = self._library.open(name, source)
+    if file.path in self._open_files:
+      raise ConfigurationError(f'{source}: {name} includes itself, directly or through other files.')
+    self._read_text(file)
 
   def _read(self, text: str, name: str | None) -> None:
     """Reads the text of a file, or of a flag if `name` is None."""
     def source(line: int) -> str:
       return f'{name}:{line}' if name else f'{FLAG}="{" ".join(text.split())}"'
 
+    if text in _statements:
+      for statement in _statements[text]:
+        self._execute(statement, source(statement.location.line_num))
+      return
     line = 1
     try:
+      statements = []
       parser = gin_internals.make_parser(text)
       while True:
         line = gin_internals.next_line(parser)
         statement = parser.parse_statement()
         if statement is None:
-          return
+          break
         self._execute(statement, source(statement.location.line_num))
+        statements.append(statement)
+      # What a name means may depend on what a file imports.
+      if name and not any(isinstance(each, gin_internals.ImportStatement) for each in statements):
+        _statements[text] = statements
     except ConfigurationError:
       raise
     except SyntaxError as error:
@@ -120,7 +101,7 @@ class Reader:
   def _execute(self, statement: Any, source: str) -> None:
     match statement:
       case gin_internals.IncludeStatement():
-        self.read_file(statement.filename, source)
+        self._include(statement.filename, source)
       case gin_internals.ImportStatement():
         if statement.module.startswith('__gin__'):
           raise ConfigurationError(f'{source}: dynamic registration is not supported. Use @gin.register.')
@@ -150,7 +131,7 @@ class Reader:
       if isinstance(reference, gin_internals.UnknownReference):
         resolve(reference.name, source, f' in the value of {key}')
     gin.bind_parameter(key, value)
-    self.history.append(Binding(key, value, source))
+    self.history.append(Binding(key, value, source, self._file))
 
 
 def resolve(name: str, source: str, context: str = '') -> str:

@@ -194,6 +194,10 @@ class GridCmdp(core.Environment):
     return ('hazards',) if self._costs.shape[1] == 1 else ('hazards_1', 'hazards_2')
 
   @property
+  def episode_length(self) -> int:
+    return self._episode_length
+
+  @property
   def next_episode(self) -> int:
     return self._next_episode
 

@@ -24,13 +24,20 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or `making.make` for
       safety-gymnasium's ids.
     cost_keys: Where the C costs are found in `info`. A six-tuple's cost is under 'cost'.
+    episode_length: Simulator steps after which an episode is cut; None leaves that to the environment, whose registered
+      `max_episode_steps` is then what budgets go by.
   """
 
   def __init__(self, seed: int, task: str, make: Callable[..., Any] | None = None,
-               cost_keys: Sequence[str] = ('cost',)):
+               cost_keys: Sequence[str] = ('cost',), episode_length: int | None = None):
+    if episode_length is not None and episode_length < 1:
+      raise ValueError(f'GymnasiumTask.episode_length = {episode_length} must be at least 1.')
     super().__init__(seed, task, tuple(cost_keys))
     self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
     self._task = task
+    registered = getattr(self._gymnasium.spec, 'max_episode_steps', None)
+    self._episode_length = min((length for length in (episode_length, registered) if length), default=None)
+    self._time = 0  # Simulator steps since `begin`.
     self._leaves = _leaves(self._gymnasium.observation_space)
     if sum(_is_image(space) for _, space in self._leaves) > 1:
       raise ValueError(f'{task} observes several pictures; one is supported.')
@@ -39,6 +46,7 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
   def begin(self, seed: int) -> dict[str, np.ndarray]:
     observation, _ = self._gymnasium.reset(seed=seed)
+    self._time = 0
     return self._convert(observation)
 
   def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
@@ -52,6 +60,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
         observation, reward, terminated, truncated, info = result
       total_reward += float(reward)
       total_cost += self._costs(info)
+      self._time += 1
+      truncated = truncated or self._time == self._episode_length
       if terminated or truncated:
         break
     return episodic.Outcome(self._convert(observation), total_reward, total_cost, bool(terminated), bool(truncated),
@@ -72,6 +82,10 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   def action_spec(self) -> specs.BoundedArray:
     space = self._gymnasium.action_space
     return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name='action')
+
+  @property
+  def episode_length(self) -> int | None:
+    return self._episode_length
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     renderer = getattr(self._gymnasium.unwrapped, 'mujoco_renderer', None)

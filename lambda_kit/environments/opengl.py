@@ -14,6 +14,8 @@ import sys
 from typing import Any, Iterator, NamedTuple
 from unittest import mock
 
+from lambda_kit import errors
+
 BACKENDS = ('egl', 'osmesa')
 PACKAGES = 'libegl1 libgl1-mesa-dri libopengl0 libosmesa6'
 
@@ -27,7 +29,7 @@ _KNOWN_FAILURES = (
 )
 
 
-class OpenGLError(RuntimeError):
+class OpenGLError(errors.UserError):
   """Nothing can be rendered here. The message holds the remedy."""
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import tree
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 
 
@@ -46,6 +47,14 @@ class EnvironmentWrapper(core.Environment):
   @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._environment.constraint_names
+
+  @property
+  def action_repeat(self) -> int:
+    return self._environment.action_repeat
+
+  @property
+  def episode_length(self) -> int | None:
+    return self._environment.episode_length
 
   @property
   def next_episode(self) -> int:
@@ -114,6 +123,10 @@ class ActionRepeat(EnvironmentWrapper):
                         maximum=np.maximum(spec.maximum, self._count * spec.maximum))
 
   @property
+  def action_repeat(self) -> int:
+    return self._count * self._environment.action_repeat
+
+  @property
   def last_step_count(self) -> int:
     return self._step_count
 
@@ -178,7 +191,7 @@ class SinglePrecision(EnvironmentWrapper):
     return self._discount_spec
 
 
-class NonFiniteError(ValueError):
+class NonFiniteError(errors.UserError, ValueError):
   """An environment returned NaN or an infinity."""
 
 

@@ -41,7 +41,7 @@ class Diagnostics(core.Logger):
     """
     names = [symptom.name for symptom in symptoms]
     if len(set(names)) < len(names):
-      raise ValueError(f'run_experiment.symptoms has one twice: {names}.')
+      raise ValueError(f'experiment.symptoms has one twice: {names}.')
     if recent_episodes < 1 or any(symptom.window < 1 for symptom in symptoms):
       raise ValueError('recent_episodes and the window of each symptom must be at least 1.')
     self._task = symptoms_lib.Task(cost_limit, num_actions, constraint_names)

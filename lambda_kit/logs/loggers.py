@@ -25,6 +25,7 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from lambda_kit import core
+from lambda_kit.analysis import rows as rows_lib
 
 # Rows carry these once for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
@@ -165,27 +166,6 @@ class LoggerGroup(core.Logger):
       raise first_error
 
 
-def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """Returns the rows of a file. Lines that are not a JSON object are skipped with a warning that names them."""
-  rows = []
-  with open(path, 'rb') as file:
-    for number, line in enumerate(file, start=1):
-      row = _parse(line)
-      if row is None:
-        logging.warning('%s, line %d: not a JSON object, skipped: %r', path, number, line[:80])
-      else:
-        rows.append(row)
-  return rows
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-  try:
-    row = json.loads(line)
-  except ValueError:  # Also what undecodable bytes raise.
-    return None
-  return row if isinstance(row, dict) else None
-
-
 def _to_json(value: Any) -> Any:
   """Python's own types for nested numpy or JAX values, None for numbers that are not finite."""
   if value is None or isinstance(value, str):
@@ -240,7 +220,7 @@ def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
   with open(path, 'rb') as file:
     for line in file:
       size += len(line)
-      row = _parse(line) if line.endswith(b'\n') else None
+      row = rows_lib.parse(line) if line.endswith(b'\n') else None
       if row is not None and row.get('environment_steps', math.inf) <= environment_steps:
         end, rows, rubbish = size, 0, 0
       elif row is not None:

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from lambda_kit import errors
 from lambda_kit import types
 
 # `optax.apply_if_finite` lets a bad gradient through after so many in a row. Its counter saturates here: never.
 _NEVER = np.iinfo(np.int32).max
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(errors.UserError):
   """Gradients stayed non-finite. The message has the diagnosis."""
 
 

@@ -12,7 +12,7 @@ as far as step t,
 The mean and the maximum are bindings. On top of the legend in `lambda_kit/types.py`: P plans are judged at once.
 """
 
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, NamedTuple
 
 import chex
 import gin
@@ -25,52 +25,31 @@ from lambda_kit import types
 from lambda_kit.safety import bounds
 from lambda_kit.planners import cem
 
-# Converts limits of episodes' cost returns, [C], into limits of a plan's discounted cost per agent step, [C].
-# Called with limits, cost_discount, horizon and action_repeat.
-StepBudget = Callable[[Sequence[float], float, int, int], np.ndarray]
+# Converts the limits on episodes' costs into limits of a plan's discounted cost per agent step, [C]. Called with the
+# environment's spec, the discount of costs and the horizon H.
+StepBudget = Callable[[core.EnvironmentSpec, float, int], np.ndarray]
 
 
 @gin.register
-def raw_step_budget(limits: Sequence[float], cost_discount: float, horizon: int, action_repeat: int,
-                    episode_length: int = 1000) -> np.ndarray:
-  """The authors' rule: d / T, whatever the discount and the action repeat.
+def raw_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: int) -> np.ndarray:
+  """The authors' rule: d / T for an episode of T simulator steps, whatever the discount and the action repeat.
 
   The cost of an agent step is summed over the simulator steps of its action, so that under an action repeat of 2 this
   admits only about half of the limit.
-
-  Args:
-    limits: d, limits of the cost return of an episode, [C].
-    cost_discount: Not used.
-    horizon: Not used.
-    action_repeat: Not used.
-    episode_length: T, simulator steps of an episode.
-
-  Returns:
-    Limits of the discounted cost per agent step, [C].
   """
-  del cost_discount, horizon, action_repeat
-  return np.asarray(limits, np.float32) / episode_length
+  del cost_discount, horizon
+  return np.asarray(spec.cost_limits, np.float32) / spec.known_episode_length('raw_step_budget')
 
 
 @gin.register
-def episodic_step_budget(limits: Sequence[float], cost_discount: float, horizon: int, action_repeat: int,
-                         episode_length: int = 1000) -> np.ndarray:
+def episodic_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: int) -> np.ndarray:
   """Exact for plans that spend evenly: what a plan costs if d is spread over all T / action_repeat agent steps.
 
   An agent step may cost d action_repeat / T; its discounted sum over the plan, divided by H, is that times
   (1 - g^H) / ((1 - g) H), with g the discount.
-
-  Args:
-    limits: d, limits of the cost return of an episode, [C].
-    cost_discount: g, the discount of the planner's costs.
-    horizon: H, agent steps of a plan.
-    action_repeat: Simulator steps of an agent step.
-    episode_length: T, simulator steps of an episode.
-
-  Returns:
-    Limits of the discounted cost per agent step, [C].
   """
-  per_agent_step = np.asarray(limits, np.float32) * action_repeat / episode_length
+  length = spec.known_episode_length('episodic_step_budget')
+  per_agent_step = np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / length
   return (per_agent_step * np.mean(cost_discount**np.arange(horizon))).astype(np.float32)
 
 
@@ -161,8 +140,7 @@ class CemPlanner(core.Planner):
   Population, elites, iterations, horizon and initial deviation are those of the authors' experiment.
 
   Args:
-    limits: d^i, limits of the cost return of an episode, [C].
-    action_repeat: Simulator steps of an agent step, for the step budget.
+    spec: Has what the step budget needs: limits, action repeat and episode length.
     horizon: H, agent steps of a plan.
     iterations: Iterations of the search; its other settings are explained at `cem.constrained_cem`.
     population: P, plans of each iteration.
@@ -182,8 +160,7 @@ class CemPlanner(core.Planner):
 
   def __init__(
       self,
-      limits: Sequence[float] = (25.0,),
-      action_repeat: int = 1,
+      spec: core.EnvironmentSpec,
       horizon: int = 8,
       iterations: int = 10,
       population: int = 150,
@@ -200,7 +177,7 @@ class CemPlanner(core.Planner):
       noise_scale: float = 1.0,
   ):
     self.horizon = horizon
-    self.budgets = step_budget(limits, cost_discount, horizon, action_repeat)  # [C]
+    self.budgets = step_budget(spec, cost_discount, horizon)  # [C]
     self._discount, self._cost_discount = discount, cost_discount
     self._reward_bound, self._cost_bound = reward_bound, cost_bound
     self._noise_scale = noise_scale

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from lambda_kit import types
-from lambda_kit.quick_rlax import rlax
+from lambda_kit.policies.quick_rlax import rlax
 
 
 def lambda_values(rewards: types.Array, continuations: types.Array, next_values: types.Array, discount: float,

@@ -9,12 +9,13 @@ from absl import logging
 import gin
 import numpy as np
 
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.replay import episodes as episodes_lib
 from lambda_kit.replay import sequences
 
 
-class NotEnoughDataError(RuntimeError):
+class NotEnoughDataError(errors.UserError):
   """The buffer has no sequence of the length that was asked for."""
 
 
@@ -180,12 +181,12 @@ class EpisodeBuffer:
     """The number of the next episode: as many as there ever were, unless numbers were skipped."""
     return self._next_number
 
-  def warn_if_short(self, environment_steps: int, episode_length: int = 1000) -> float:
+  def warn_if_short(self, environment_steps: int, episode_length: int | None) -> float:
     """Warns if the buffer can't keep all data of a run, or if the machine can't.
 
     Args:
       environment_steps: Of the whole run.
-      episode_length: Simulator steps of an episode.
+      episode_length: Simulator steps of an episode; None if unknown.
 
     Returns:
       The share of the run's data that the buffer can keep, at most 1.
@@ -210,15 +211,16 @@ class EpisodeBuffer:
       logging.warning('%s', message)
 
 
-def estimate_bytes(header: episodes_lib.Header, environment_steps: int, episode_length: int = 1000) -> int:
+def estimate_bytes(header: episodes_lib.Header, environment_steps: int, episode_length: int | None) -> int:
   """Bytes that all episodes of a run take.
 
   Args:
     header: Shapes, dtypes and the action repeat.
     environment_steps: Simulator steps of the run.
-    episode_length: Simulator steps of an episode. Each has one moment more than agent steps.
+    episode_length: Simulator steps of an episode, which has one time step more than agent steps; None takes the run
+      for one episode.
   """
-  repeat = header.action_repeat
+  repeat, episode_length = header.action_repeat, episode_length or environment_steps
   agent_steps, num_episodes = -(-environment_steps // repeat), -(-environment_steps // episode_length)
   return (agent_steps + num_episodes) * header.bytes_per_moment
 

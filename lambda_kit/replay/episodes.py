@@ -12,6 +12,7 @@ import zipfile
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import files
 
 _FORMAT = 'lambda_kit episode'
@@ -36,7 +37,7 @@ class Episode(NamedTuple):
     return sum(array.nbytes for array in flatten(self).values())
 
 
-class EpisodeFileError(ValueError):
+class EpisodeFileError(errors.UserError, ValueError):
   """A file that can't be used as an episode. The message names the file and the remedy."""
 
 
@@ -60,17 +61,17 @@ class Header:
   observations: Mapping[str, Field]
   action_shape: tuple[int, ...]
   constraint_names: tuple[str, ...]
-  action_repeat: int = 1  # Rewards and costs are sums over as many simulator steps.
+  action_repeat: int  # Rewards and costs are sums over as many simulator steps.
 
   @classmethod
-  def of(cls, environment: core.Environment, action_repeat: int = 1) -> 'Header':
+  def of(cls, environment_spec: core.EnvironmentSpec) -> 'Header':
     """The header of an environment's episodes. Floating point numbers are stored as float32."""
     observations = {}
-    for name, spec in environment.observation_spec().items():
+    for name, spec in environment_spec.observations.items():
       dtype = np.float32 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
       observations[name] = Field(tuple(spec.shape), np.dtype(dtype).name)
-    return cls(environment.task_name, observations, tuple(environment.action_spec().shape),
-               tuple(environment.constraint_names), action_repeat)
+    return cls(environment_spec.task_name, observations, tuple(environment_spec.actions.shape),
+               environment_spec.constraint_names, environment_spec.action_repeat)
 
   @property
   def fields(self) -> dict[str, Field]:

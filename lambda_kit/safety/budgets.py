@@ -4,33 +4,21 @@ A limit d bounds the undiscounted costs of an episode. A cost value is discounte
 step: `action_repeat` simulator steps, whose costs are summed.
 """
 
-from typing import Sequence
-
 import gin
 import numpy as np
 
-
-def _check(limits: Sequence[float], discount: float, action_repeat: int) -> np.ndarray:
-  limits = np.asarray(limits, np.float64)
-  if limits.ndim != 1:
-    raise ValueError(f'Expected one cost limit for each constraint, [C], got {limits.tolist()}.')
-  if not np.all(np.isfinite(limits) & (limits >= 0)):
-    raise ValueError(f'Cost limits must be finite and not negative, got {limits.tolist()}.')
-  if not 0.0 <= discount <= 1.0:
-    raise ValueError(f'A discount must be between 0 and 1, got {discount}.')
-  if action_repeat < 1:
-    raise ValueError(f'action_repeat must be at least 1, got {action_repeat}.')
-  return limits
+from lambda_kit import core
 
 
 @gin.register
-def raw_budget(limits: Sequence[float], discount: float, action_repeat: int) -> np.ndarray:
+def raw_budget(spec: core.EnvironmentSpec, discount: float) -> np.ndarray:
   """The limits themselves [C], as in the paper.
 
   Much is admitted by that: at discount 0.995 and action repeat 2, a constant rate of cost with a value of 25 adds up to
   62.5 in an episode of 1,000 simulator steps.
   """
-  return _check(limits, discount, action_repeat)
+  _check(discount)
+  return np.asarray(spec.cost_limits, np.float64)
 
 
 @gin.register
@@ -42,22 +30,25 @@ class EpisodicBudget:
   in the environment.
 
   Args:
-    episode_length: Simulator steps of an episode.
     share: Of the limit that imagined costs may reach. Less than 1 leaves room for models that expect less of the policy
       that was trained on them than comes (`launchers/evaluate.py --calibrate` tells).
   """
 
-  def __init__(self, episode_length: int = 1000, share: float = 1.0):
-    if episode_length < 1 or not 0.0 <= share <= 1.0:
-      raise ValueError(f'EpisodicBudget: episode_length={episode_length} must be at least 1, and share={share} between '
-                       '0 and 1.')
-    self._episode_length = episode_length
+  def __init__(self, share: float = 1.0):
+    if not 0.0 <= share <= 1.0:
+      raise ValueError(f'EpisodicBudget: share={share} must be between 0 and 1.')
     self._share = share
 
-  def __call__(self, limits: Sequence[float], discount: float, action_repeat: int) -> np.ndarray:
-    """Converts `limits` [C] into budgets [C]."""
-    limits = self._share * _check(limits, discount, action_repeat)
-    starts = np.arange(0, self._episode_length, action_repeat)  # Of agent steps, in simulator steps.
-    durations = np.minimum(action_repeat, self._episode_length - starts)
+  def __call__(self, spec: core.EnvironmentSpec, discount: float) -> np.ndarray:
+    """Budgets [C] for the limits of `spec`."""
+    _check(discount)
+    limits, length = self._share * np.asarray(spec.cost_limits), spec.known_episode_length('EpisodicBudget')
+    starts = np.arange(0, length, spec.action_repeat)  # Of agent steps, in simulator steps.
+    durations = np.minimum(spec.action_repeat, length - starts)
     # The geometric sum term by term: exact for a discount of 1, too.
-    return limits * np.sum(float(discount)**np.arange(len(starts)) * durations) / self._episode_length
+    return limits * np.sum(float(discount)**np.arange(len(starts)) * durations) / length
+
+
+def _check(discount: float) -> None:
+  if not 0.0 <= discount <= 1.0:
+    raise ValueError(f'A discount must be between 0 and 1, got {discount}.')

@@ -6,14 +6,13 @@ import pathlib
 import sys
 from typing import Iterable, Sequence
 
-from lambda_kit.config import layers
+from lambda_kit.config import axes
 from lambda_kit.training import study
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.sweeps import errors
 
-SG6 = 'sg6'  # Stands for the paper's six tasks.
-_JOINED = '+'  # 'ppo+vector' is one variant of two layers.
-_VARIANTS = ('gin/variants', 'gin/baselines')
+SG6 = axes.SG6  # Stands for the paper's six tasks.
+_JOINED = '+'  # 'ppo+observe_vector' is one variant of two files.
 _PROGRAM = ('-m', 'lambda_kit', 'run')  # What Python is given: the command may not be on the PATH of another node.
 
 
@@ -23,7 +22,7 @@ class Run:
   task: str
   variant: str
   seed: int
-  gin_files: tuple[str, ...]
+  gin_files: tuple[str, ...]  # The task's first.
   bindings: tuple[str, ...]
   program: tuple[str, ...]  # What Python is given, before the flags.
   workdir: pathlib.Path
@@ -45,7 +44,8 @@ class Run:
 
   @property
   def command(self) -> list[str]:
-    return [sys.executable, *self.program, *(f'--gin_file={name}' for name in self.gin_files),
+    task, *files = self.gin_files
+    return [sys.executable, *self.program, f'--task={task}', *(f'--gin_file={name}' for name in files),
             *(f'--gin_bindings={binding}' for binding in self.bindings), f'--seed={self.seed}',
             f'--workdir={self.workdir}']
 
@@ -55,35 +55,33 @@ def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str],
               program: Sequence[str] = _PROGRAM) -> list[Run]:
   """Lists the runs, the seeds of an experiment one after the other.
 
-  Layers are in this order: the task, `gin_files`, the variant, `bindings`. So a profile such as gin/variants/quick.gin
-  changes the experiment, and a variant changes what the profile made of it.
-
   Args:
     root: The folder that holds `gin/`.
-    tasks: 'sg6', names of files in gin/ ('pointgoal1' is short for 'sg6_pointgoal1'), or gin files. Without any, the
-      first of `gin_files` is the task.
-    variants: Names of files in gin/variants and gin/baselines, several joined by '+', or gin files; `study.BASE` is the
+    tasks: 'sg6', names of tasks, or gin files. Without any, the first of `gin_files` is the task.
+    variants: Names of agents, parts, ways to run and sizes, several joined by '+', or gin files; `study.BASE` is the
       experiment as it is.
     seeds: Of the runs.
-    gin_files: Further layers of all runs.
+    gin_files: Further files of all runs.
     bindings: Of all runs.
     folder: Gets a workdir for each run.
     program: What Python is given, before the flags of a run.
 
   Raises:
-    SweepError: There is no such task or variant, two have the same name, or there is no run at all.
+    ConfigurationError: There is no such task or variant.
+    SweepError: Two have the same name, or there is no run at all.
   """
   if not tasks and not gin_files:
     raise errors.SweepError('No experiment was named: give --tasks=sg6, --tasks=pointgoal1,cargoal1 or '
-                            '--gin_file=gin/tiny_grid.gin.')
-  task_files = [file for name in tasks for file in _task_files(root, name)] or [gin_files[0]]
-  layers = gin_files if tasks else gin_files[1:]
-  variant_files = [(name, _variant_files(root, name)) for name in dict.fromkeys(variants)]
+                            '--gin_file=gin/tasks/grid.gin.')
+  library = axes.Library([root])
+  task_files = [file for name in tasks for file in _task_files(library, name)] or [gin_files[0]]
+  further = gin_files if tasks else gin_files[1:]
+  variant_files = [(name, _variant_files(library, name)) for name in dict.fromkeys(variants)]
   for what, found in (('task', task_files), ('variant', variant_files), ('seed', seeds)):
     if not found:
       raise errors.SweepError(f'The grid has no runs: it has no {what}. Name at least one with --{what}s.')
   runs = [
-      Run(pathlib.Path(task_file).stem, _variant_name(variant), seed, (task_file, *layers, *files), tuple(bindings),
+      Run(pathlib.Path(task_file).stem, _variant_name(variant), seed, (task_file, *further, *files), tuple(bindings),
           tuple(program), folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}',
           pathlib.Path.cwd())
       for task_file in dict.fromkeys(task_files) for variant, files in variant_files for seed in dict.fromkeys(seeds)]
@@ -103,33 +101,19 @@ def parse_seeds(text: str) -> list[int]:
   return seeds if ',' in text or not seeds else list(range(seeds[0]))
 
 
-def _task_files(root: pathlib.Path, name: str) -> list[str]:
+def _task_files(library: axes.Library, name: str) -> list[str]:
   if name == SG6:
     return [f'gin/{SG6}_{task.lower()}.gin' for task in protocols.SG6_TASKS]
-  if name.endswith('.gin'):
-    return [name]
-  known = sorted(path.stem for path in (root / 'gin').glob('*.gin'))
-  for stem in (name.lower(), f'{SG6}_{name.lower()}'):
-    if stem in known:
-      return [f'gin/{stem}.gin']
-  short = [stem.removeprefix(f'{SG6}_') for stem in known]
-  raise errors.SweepError(f'There is no task {name!r}.{layers.did_you_mean(name, short)} Known are {SG6} (six '
-                          f'tasks), {", ".join(short)}, and any gin file by its path.')
+  return [library.find(name, [axes.Axis.TASK])]
 
 
-def _variant_files(root: pathlib.Path, name: str) -> tuple[str, ...]:
-  """The layers of a variant."""
+def _variant_files(library: axes.Library, name: str) -> tuple[str, ...]:
+  """The files of a variant."""
   if name == study.BASE:
     return ()
-  known = {path.stem: str(path.relative_to(root)) for folder in _VARIANTS for path in (root / folder).glob('*.gin')}
-  files = []
-  for part in name.split(_JOINED):
-    if not part.endswith('.gin') and part not in known:
-      raise errors.SweepError(f'There is no variant {part!r}.{layers.did_you_mean(part, known)} Known are '
-                              f'{study.BASE} (the experiment as it is), {", ".join(sorted(known))}, and any gin file '
-                              'by its path.')
-    files.append(part if part.endswith('.gin') else known[part])
-  return tuple(files)
+  found = [library.find(part, [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE])
+           for part in name.split(_JOINED)]
+  return tuple(found)
 
 
 def _variant_name(variant: str) -> str:

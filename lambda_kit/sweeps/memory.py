@@ -22,13 +22,13 @@ def needed_gigabytes(texts: Iterable[str]) -> float:
 def _replay_bytes(bindings: gin_text.Bindings) -> int:
   """Of the pictures, where there are any."""
   get = lambda name, default: gin_text.get(bindings, name, default)
-  if 'LambdaAgent' not in str(get('run_experiment.agent', '')):
+  if 'LambdaAgent' not in str(get('experiment.agent', '')):
     return 0  # On-policy agents keep nothing.
   if 'SafetyGymnasium' not in str(get('make_environment.simulator', '')):
     return 0
   if 'image' not in get('SafetyGymnasium.observations', ('image',)):
     return 0
-  steps, repeat = get('run_experiment.environment_steps', 0), get('make_environment.action_repeat', 1)
+  steps, repeat = get('experiment.environment_steps', 0), get('make_environment.action_repeat', 1)
   moments = -(-steps // repeat) + -(-steps // _EPISODE)
   pictures = 3 * get('SafetyGymnasium.image_size', 64)**2 * moments
   return min(pictures, get('EpisodeBuffer.max_bytes', _MAX_BYTES))

@@ -2,24 +2,17 @@
 
 import contextlib
 import os
-import socket
-import subprocess
-import sys
-from typing import Any, Sequence
-from urllib import parse
+from typing import Sequence
 
 from absl import logging
 import ray
 
-from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import processes
 from lambda_kit.sweeps import workdirs
+from lambda_kit.training import ray_cluster
 
-_KNOCK_SECONDS = 10.0
-_PROBE_SECONDS = 60.0
-_PROBE = 'import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")'
 _CANCEL_SECONDS = 60.0
 
 
@@ -32,8 +25,8 @@ class RayExecutor(interfaces.Executor):
   """
 
   def __init__(self, needs: interfaces.Needs, address: str = 'auto'):
-    connect(os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address,
-            'name it by --ray_address=host:port, or choose --executor=local.')
+    ray_cluster.connect(os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address,
+                        'name it by --ray_address=host:port, or choose --executor=local.')
     _warn_of_small_nodes(needs)
     # No retries here: they are the sweep's, which counts all failures.
     self._task = ray.remote(processes.run_to_end).options(
@@ -78,47 +71,6 @@ class _RayJob(interfaces.Job):
 
   def _has_ended(self) -> bool:
     return bool(ray.wait([self.result], timeout=0)[0])
-
-
-def connect(address: str, remedy: str, **options: Any) -> None:
-  """Joins a cluster.
-
-  Args:
-    address: 'host:port', 'ray://host:port' or 'auto'.
-    remedy: What else to do if there is none.
-    **options: Of `ray.init`.
-
-  Raises:
-    SweepError: There is none.
-  """
-  try:
-    if address != 'auto':
-      _knock(address)
-    _try_in_another_process(address)
-    ray.init(address=address, log_to_driver=False, logging_level='ERROR', configure_logging=False, **options)
-  except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError.
-    cause = (getattr(error, 'strerror', None) or str(error)).strip().splitlines()[0].rstrip('.')
-    raise errors.SweepError(f'There is no Ray cluster at {address}: {cause}. Start one with `ray start --head`, '
-                            f'{remedy}') from error
-
-
-def _knock(address: str) -> None:
-  """Finds out within seconds that nobody is at home, which Ray takes minutes for."""
-  url = parse.urlsplit(address if '://' in address else f'//{address}')
-  if not url.hostname or not url.port:
-    raise ValueError('that is not host:port')
-  socket.create_connection((url.hostname, url.port), timeout=_KNOCK_SECONDS).close()
-
-
-def _try_in_another_process(address: str) -> None:
-  """Ray waits without end for a cluster that hangs, or that left its address behind, or ends the process that waits."""
-  try:
-    done = subprocess.run([sys.executable, '-c', _PROBE, address], capture_output=True, text=True, check=False,
-                          timeout=_PROBE_SECONDS)
-  except subprocess.TimeoutExpired:
-    raise RuntimeError(f'it does not answer within {_PROBE_SECONDS:g} s') from None
-  if done.returncode != 0:
-    raise RuntimeError((done.stderr.strip() or 'it does not answer').splitlines()[-1])
 
 
 def _warn_of_small_nodes(needs: interfaces.Needs) -> None:

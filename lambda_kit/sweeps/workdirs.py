@@ -22,7 +22,7 @@ def is_finished(workdir: pathlib.Path) -> bool:
   """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
   try:
     bindings = gin_text.read_bindings((workdir / 'config.gin').read_text('utf-8'))
-    wanted = gin_text.get(bindings, 'run_experiment.environment_steps')
+    wanted = gin_text.get(bindings, 'experiment.environment_steps')
     evaluated = _last_step(workdir / 'evaluation.jsonl')
     summary = (workdir / 'evaluations.txt').read_text('utf-8')  # The last that a run writes.
     saved = [int(path.name.removeprefix('step_')) for path in (workdir / 'checkpoints').iterdir()
@@ -31,7 +31,7 @@ def is_finished(workdir: pathlib.Path) -> bool:
     return False
   if not isinstance(wanted, int) or evaluated < wanted or max(saved, default=0) < wanted:
     return False
-  if gin_text.get(bindings, 'run_experiment.with_video', True) and not any(workdir.glob('video.*')):
+  if gin_text.get(bindings, 'experiment.with_video', True) and not any(workdir.glob('video.*')):
     return False
   return any(line.split()[:1] == [f'{evaluated:,}'] for line in summary.splitlines())
 
@@ -79,16 +79,16 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
   resolved: dict[tuple[str, str], str] = {}
   for run in runs:
     if run.configuration not in resolved:
-      bindings = [*run.bindings, f'run_experiment.seed = {run.seed}']
+      bindings = [*run.bindings, f'experiment.seed = {run.seed}']
       try:
-        configuration.parse(run.gin_files, bindings, search_paths=[str(root)])
+        configuration.parse(run.gin_files[1:], bindings, search_paths=[str(root)], task=run.gin_files[0])
       except configuration.ConfigurationError as error:
         raise configuration.ConfigurationError(f'{run.variant} on {run.task}: {error}') from error
       resolved[run.configuration] = configuration.resolved_config()
     path = run.workdir / 'config.gin'
     if path.exists():
       lines = [line for line in configuration.differing_lines(path.read_text('utf-8'), resolved[run.configuration])
-               if 'run_experiment.seed = ' not in line]
+               if 'experiment.seed = ' not in line]
       if lines:
         raise errors.SweepError(
             f'{run.workdir} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +

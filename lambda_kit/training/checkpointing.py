@@ -104,7 +104,7 @@ class Checkpointer:
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
-    parts.actor.update(wait=True)
+    parts.actor.update()
     self._written_step = checkpoint.step
 
   def take(self, score: dict[str, Any] | None = None) -> None:

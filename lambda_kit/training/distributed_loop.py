@@ -7,7 +7,7 @@ An actor gets an episode's number and the newest variables, and sends the episod
   * Staleness: the learner takes no update that would make the variables of an episode under way older than
     `max_staleness` updates. It waits for such episodes, and takes what is due then.
 
-Which episode ends first depends on the machines, so that such runs are not exact; `environment_loop.episode_loop` is.
+Which episode ends first depends on the machines, so that such runs are not exact; `EnvironmentLoop` is.
 """
 
 from typing import Any, NamedTuple, Protocol, Sequence
@@ -18,10 +18,8 @@ import gin
 import jax
 import numpy as np
 
-from lambda_kit import core
-from lambda_kit import types
 from lambda_kit.training import environment_loop
-from lambda_kit.training import experiment as experiment_lib
+from lambda_kit import errors
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import scores
 
@@ -64,18 +62,14 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
   """A loop whose episodes are played by a pool.
 
   Args:
-    environment: Tells shapes, and which number the next episode has. It isn't stepped.
-    actor: Puts episodes into the replay, and has `variable_names`.
-    learner: Takes the updates that are due.
-    schedule: How many updates are due.
+    parts: The environment isn't stepped: it keeps the number of the next episode. The actor puts episodes into the
+      replay.
     pool: Plays episodes.
     max_staleness: Updates, at most, between the variables of an episode and those of the learner at its end.
-    max_failed_episodes: Episodes that may be lost before the error of the next one is raised.
   """
 
-  def __init__(self, environment: core.Environment, actor: Any, learner: core.Learner, schedule: core.UpdateSchedule,
-               pool: ActorPool, max_staleness: int, max_failed_episodes: int = 0):
-    super().__init__(environment, actor, learner, schedule, max_failed_episodes)
+  def __init__(self, parts: environment_loop.LoopParts, pool: ActorPool, max_staleness: int):
+    super().__init__(parts)
     if max_staleness < 0:
       raise ValueError(f'max_staleness = {max_staleness} must not be negative.')
     self._pool = pool
@@ -84,14 +78,14 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     self._published: int | None = None  # Updates of the variables that the pool has.
     self.largest_staleness = 0
 
-  def run_episode(self) -> types.EpisodeSummary | None:
-    """Waits for the next episode of any actor, stores it, and learns. None for one that was lost."""
+  def advance(self) -> None:
+    """Waits for the next episode of any actor, stores it, and learns."""
     self._begin_episodes()
     index, played = self._pool.wait()
     number, updates = self._under_way.pop(index)
     if isinstance(played, Exception):
       self._count_failure(number, played)
-      return None
+      return
     self._check_physics(played)
     self.largest_staleness = max(self.largest_staleness, self.state.updates - updates)
     self._actor.observe_first(played.first)
@@ -103,9 +97,7 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
                                      total_cost=self.state.total_cost + np.sum(costs, axis=0))
     self._learn()
     self._on_step(self.state.environment_steps)
-    summary = scores.summarize_episode(rewards, costs, steps)
-    self._log_episode(summary, played.seconds)
-    return summary
+    self._log_episode(scores.summarize_episode(rewards, costs, steps), played.seconds)
 
   def close(self) -> None:
     self._pool.close()
@@ -114,7 +106,7 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     """Refuses episodes of a machine with another MuJoCo: the run's record would tell half of the truth."""
     theirs, ours = played.mujoco_version, self._environment.mujoco_version
     if physics.of_version(theirs) != physics.of_version(ours):
-      raise experiment_lib.SetupError(f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
+      raise errors.SetupError(f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
                            'install the same version on all machines.')
 
   def _begin_episodes(self) -> None:
@@ -145,28 +137,20 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     if failed > self._max_failed_episodes:
       raise error
     self.state = self.state._replace(failed_episodes=failed)
-    logging.warning('Episode %d is lost (%d of at most run_experiment.max_failed_episodes = %d): %s: %s', number,
+    logging.warning('Episode %d is lost (%d of at most experiment.max_failed_episodes = %d): %s: %s', number,
                     failed, self._max_failed_episodes, type(error).__name__, error)
     self._learn()
 
 
 @gin.register
-def distributed_loop(environment: core.Environment, actor: Any, learner: core.Learner, schedule: core.UpdateSchedule,
-                     max_failed_episodes: int, environment_factory: core.EnvironmentFactory, seed: int,
-                     pool_factory: PoolFactory = gin.REQUIRED, num_actors: int = 4, max_staleness: int = 200
-                     ) -> DistributedLoop:
-  """The loop of agents whose actors are other processes.
+def distributed_loop(parts: environment_loop.LoopParts, pool_factory: PoolFactory = gin.REQUIRED, num_actors: int = 4,
+                     max_staleness: int = 200) -> DistributedLoop:
+  """The loop of agents whose actors are other processes, which make environments of their own from the configuration.
 
   Args:
-    environment, actor, learner, schedule, max_failed_episodes: As in `DistributedLoop`.
-    environment_factory, seed: Not used: actors make environments of their own from the configuration.
+    parts: As in `DistributedLoop`.
     pool_factory: Makes the pool.
     num_actors: Processes.
     max_staleness: As in `DistributedLoop`.
   """
-  del environment_factory, seed
-  if not hasattr(actor, 'variable_names'):
-    raise ValueError(f'{type(actor).__name__} can not act in other processes: bind run_experiment.loop_factory to '
-                     '@episode_loop.')
-  return DistributedLoop(environment, actor, learner, schedule, pool_factory(num_actors), max_staleness,
-                         max_failed_episodes)
+  return DistributedLoop(parts, pool_factory(num_actors), max_staleness)

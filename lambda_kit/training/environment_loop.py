@@ -11,6 +11,19 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.training import schedules
+
+
+class LoopParts(NamedTuple):
+  """What loops are made of. None needs all of it."""
+  spec: core.EnvironmentSpec
+  environment: core.Environment  # Where the actor acts; or only keeps the number of the next episode.
+  actor: core.Actor
+  learner: core.Learner
+  schedule: schedules.UpdateSchedule | None  # How many updates are due; None where each epoch has one.
+  max_failed_episodes: int  # Episodes that may be given up before the error of the next one is raised.
+  environment_factory: core.EnvironmentFactory | None = None  # For loops with several environments.
+  seed: int = 0  # Theirs.
 
 
 class LoopState(NamedTuple):
@@ -29,31 +42,25 @@ class LoopState(NamedTuple):
     return cls(**{**values, 'total_cost': np.asarray(values['total_cost'], np.float64)})
 
 
+@gin.register
 class EnvironmentLoop:
-  """Lets an actor act, a learner learn, and keeps count.
+  """The loop of agents that act in one environment and learn from replay: acts, learns, and keeps count.
 
   An episode whose environment raises an error is given up with a warning. What it cost is counted; it has no row.
-
-  Args:
-    environment: Where the actor acts.
-    actor: Chooses actions.
-    learner: Takes the updates that are due after each step.
-    schedule: How many updates are due.
-    max_failed_episodes: Episodes that may be given up before the error of the next one is raised.
   """
 
-  def __init__(self, environment: core.Environment, actor: core.Actor, learner: core.Learner,
-               schedule: core.UpdateSchedule, max_failed_episodes: int = 0):
-    self._environment = environment
-    self._actor = actor
-    self._learner = learner
-    self._schedule = schedule
-    self._max_failed_episodes = max_failed_episodes
-    self.state = LoopState(0, 0, 0, np.zeros(len(environment.constraint_names)), 0)
+  def __init__(self, parts: LoopParts):
+    self._spec = parts.spec
+    self._environment = parts.environment
+    self._actor = parts.actor
+    self._learner = parts.learner
+    self._schedule = parts.schedule
+    self._max_failed_episodes = parts.max_failed_episodes
+    self.state = LoopState(0, 0, 0, np.zeros(parts.spec.num_constraints), 0)
 
   def connect(self, logger: core.Logger, on_step: Callable[[int], None] = lambda steps: None,
               on_first_update: Callable[[], None] = lambda: None) -> None:
-    """Says who is told.
+    """Attaches the logger and callbacks.
 
     Args:
       logger: Gets a row for each episode, and one for each call of the learner.
@@ -64,21 +71,21 @@ class EnvironmentLoop:
     self._on_step = on_step
     self._on_first_update = on_first_update
 
-  def run_episode(self) -> types.EpisodeSummary | None:
-    """Runs one episode of training and logs it. Returns None for one that had to be given up."""
+  def advance(self) -> None:
+    """Goes on to where the run can be taken up again: acts for one episode, learns on the way, and logs it."""
     started, steps_before = time.perf_counter(), self.state.environment_steps
     rewards, costs = [], []
     number = self._environment.next_episode
     self._actor.reseed(number)
-    timestep = self._advance(number, self._environment.reset)
+    timestep = self._attempt(number, self._environment.reset)
     if timestep is None:
-      return None
+      return
     self._actor.observe_first(timestep)
     while not timestep.last():
       action = self._actor.select_action(timestep.observation)
-      timestep = self._advance(number, lambda: self._environment.step(action))
+      timestep = self._attempt(number, lambda: self._environment.step(action))
       if timestep is None:
-        return None
+        return
       self._actor.observe(action, timestep)
       rewards.append(timestep.reward.reward)
       costs.append(timestep.reward.cost)
@@ -89,7 +96,6 @@ class EnvironmentLoop:
       self._on_step(self.state.environment_steps)
     summary = scores.summarize_episode(rewards, costs, self.state.environment_steps - steps_before)
     self._log_episode(summary, time.perf_counter() - started)
-    return summary
 
   def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
     """Counts an episode that has ended and writes its row."""
@@ -106,10 +112,10 @@ class EnvironmentLoop:
   def close(self) -> None:
     """Ends what the loop itself began: nothing."""
 
-  def _advance(self, number: int, advance: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
+  def _attempt(self, number: int, call: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
     """Resets or steps the environment. None if that failed and the run can go on with the next episode."""
     try:
-      return advance()
+      return call()
     except Exception as error:
       failed = self.state.failed_episodes + 1
       if failed > self._max_failed_episodes:
@@ -118,7 +124,7 @@ class EnvironmentLoop:
       self._environment.next_episode = number + 1
       self._actor.give_up()
       logging.warning('The environment failed in episode %d, which is given up (%d of at most '
-                      'run_experiment.max_failed_episodes = %d): %s: %s', number, failed, self._max_failed_episodes,
+                      'experiment.max_failed_episodes = %d): %s: %s', number, failed, self._max_failed_episodes,
                       type(error).__name__, error)
       return None
 
@@ -136,7 +142,7 @@ class EnvironmentLoop:
     is_first = self.state.updates == 0
     metrics = self._learner.step(num_updates)
     self.state = self.state._replace(updates=self.state.updates + num_updates)
-    self._actor.update(wait=True)
+    self._actor.update()
     if metrics:
       self._logger.write('learner', dict(
           environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics))
@@ -144,10 +150,4 @@ class EnvironmentLoop:
       self._on_first_update()
 
 
-@gin.register
-def episode_loop(environment: core.Environment, actor: core.Actor, learner: core.Learner,
-                 schedule: core.UpdateSchedule, max_failed_episodes: int,
-                 environment_factory: core.EnvironmentFactory, seed: int) -> EnvironmentLoop:
-  """The loop of agents that act in one environment and learn from replay."""
-  del environment_factory, seed  # For loops that make environments of their own.
-  return EnvironmentLoop(environment, actor, learner, schedule, max_failed_episodes)
+LoopFactory = Callable[[LoopParts], EnvironmentLoop]

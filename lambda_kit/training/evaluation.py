@@ -1,7 +1,7 @@
 """Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
 
 import itertools
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator
 
 from absl import logging
 import dm_env
@@ -12,7 +12,6 @@ from lambda_kit import types
 from lambda_kit.environments.processes import isolated
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
-from lambda_kit.analysis import tables
 
 _ATTEMPTS = 3
 
@@ -25,11 +24,10 @@ class Evaluator:
   environment's process died or hung is simply played again, up to `_ATTEMPTS` times.
   """
 
-  def __init__(self, environment: core.Environment, actor: core.Actor, num_episodes: int):
-    if num_episodes < 1:
-      raise ValueError(f'An evaluation needs at least one episode, got evaluation_episodes={num_episodes}.')
+  def __init__(self, environment: core.Environment, actor: core.Actor, spec: core.EnvironmentSpec, num_episodes: int):
     self._environment = environment
     self._actor = actor
+    self._spec = spec
     self._num_episodes = num_episodes
 
   @property
@@ -39,23 +37,22 @@ class Evaluator:
 
   def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
     """Runs evaluation `number` and then `more_episodes`. Returns a summary of each of all these episodes."""
-    self._actor.update(wait=True)
+    self._actor.update()
     first = number * self._num_episodes
     return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
 
-  def record(self, number: int, cost_limit: float | Sequence[float], size: int = 256,
-             episode: int = 0) -> Iterator[np.ndarray]:
+  def record(self, number: int, size: int = 256, episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
-    self._actor.update(wait=True)  # The evaluation itself may have been run by a process before this one.
+    self._actor.update()  # The evaluation itself may have been run by a process before this one.
     self._environment.next_episode = number * self._num_episodes + episode
-    names = self._environment.constraint_names
-    episode_return, cost_return = 0.0, np.zeros(len(names))
-    for _, timestep in self._moments():
+    episode_return, cost_return = 0.0, np.zeros(self._spec.num_constraints)
+    for _, timestep in self._play_steps():
       if not timestep.first():
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
       yield video.caption(self._environment.render(size, size),
-                          video.episode_lines(episode_return, cost_return, cost_limit, names))
+                          video.episode_lines(episode_return, cost_return, self._spec.cost_limits,
+                                              self._spec.constraint_names))
 
   def watch(self, number: int, num_steps: int | None = None) -> tuple[types.Observation, np.ndarray, np.ndarray]:
     """Plays the first episode of evaluation `number`, or its beginning.
@@ -64,13 +61,13 @@ class Evaluator:
       Observations o_0, ..., o_T [T + 1, ...], actions a_0, ..., a_{T-1} [T, A], and costs of these steps [T, C]; T is
       `num_steps`, or less if the episode is shorter.
     """
-    self._actor.update(wait=True)
+    self._actor.update()
     self._environment.next_episode = number * self._num_episodes
-    moments = list(itertools.islice(self._moments(), None if num_steps is None else num_steps + 1))
-    observations = [timestep.observation for _, timestep in moments]
+    steps = list(itertools.islice(self._play_steps(), None if num_steps is None else num_steps + 1))
+    observations = [timestep.observation for _, timestep in steps]
     return ({name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
-            np.array([action for action, _ in moments[1:]], np.float32),
-            np.array([timestep.reward.cost for _, timestep in moments[1:]], np.float32))
+            np.array([action for action, _ in steps[1:]], np.float32),
+            np.array([timestep.reward.cost for _, timestep in steps[1:]], np.float32))
 
   def _run_episode(self, number: int) -> types.EpisodeSummary:
     for attempt in range(_ATTEMPTS):
@@ -84,15 +81,15 @@ class Evaluator:
 
   def _play(self) -> types.EpisodeSummary:
     rewards, costs, environment_steps = [], [], 0
-    for _, timestep in self._moments():
+    for _, timestep in self._play_steps():
       if not timestep.first():
         rewards.append(timestep.reward.reward)
         costs.append(timestep.reward.cost)
         environment_steps += self._environment.last_step_count
     return scores.summarize_episode(rewards, costs, environment_steps)
 
-  def _moments(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
-    """Plays an episode. Yields each action with what it led to, after None with the first moment."""
+  def _play_steps(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
+    """Plays an episode. Yields each action with what it led to, after None with the first time step."""
     self._actor.reseed(self._environment.next_episode)
     timestep = self._environment.reset()
     self._actor.observe_first(timestep)
@@ -116,7 +113,6 @@ def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,
       cost_returns=[episode.cost_return.tolist() for episode in episodes])
 
 
-def score(row: dict[str, Any], cost_limit: float | Sequence[float]) -> dict[str, Any]:
+def score(row: dict[str, Any], spec: core.EnvironmentSpec) -> dict[str, Any]:
   """What a checkpoint remembers of its evaluation."""
-  limits = tables.cost_limits(cost_limit, len(row['cost_return']))
-  return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(limits))
+  return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(spec.cost_limits))

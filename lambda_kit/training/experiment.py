@@ -1,20 +1,22 @@
 """A whole experiment: its parts, built and wired as the configuration says."""
 
+import contextlib
 import dataclasses
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit.agents import actor as actor_lib
+from lambda_kit.environments import spec as spec_lib
+from lambda_kit.logs import symptoms as symptoms_lib
 from lambda_kit.training import environment_loop
 from lambda_kit.training import evaluation
-from lambda_kit.logs import symptoms as symptoms_lib
-from lambda_kit.analysis import tables
+from lambda_kit.training import schedules
 
-
-class SetupError(ValueError):
-  """The parts of an experiment do not fit together. The message names the cause."""
+DEFAULT_COST_LIMIT = 25.0  # The paper's.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +36,13 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What an experiment is to do, beside its parts; see `run_experiment`."""
+  """What an experiment is to do, beside its parts; see `build`."""
   environment_steps: int
-  cost_limit: float | Sequence[float]
   evaluate_every: int
   with_video: bool
   checkpoint_steps: int
   checkpoint_seconds: float
   keep_checkpoints: int
-  max_failed_episodes: int
   symptoms: Sequence[symptoms_lib.Symptom]
   title: str
   seed: int
@@ -50,41 +50,47 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """The parts of an experiment, ready to run."""
+  """The parts of an experiment, ready to run. A context, at whose end they are closed."""
+  spec: core.EnvironmentSpec
   environment: core.Environment
   # One of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
   evaluation_environment: core.Environment
+  builder: core.AgentBuilder
   replay: Any
   learner: core.Learner
   actor: core.Actor
   evaluator: evaluation.Evaluator
   loop: environment_loop.EnvironmentLoop
   settings: Settings
-  agent: core.AgentBuilder
   seeds: Seeds
 
   def close(self) -> None:
-    self.loop.close()
-    self.environment.close()
-    self.evaluation_environment.close()
+    with contextlib.ExitStack() as stack:
+      stack.callback(self.evaluation_environment.close)
+      stack.callback(self.environment.close)
+      stack.callback(self.loop.close)
+
+  def __enter__(self) -> 'Experiment':
+    return self
+
+  def __exit__(self, *unused_exception) -> None:
+    self.close()
 
 
-@gin.configurable
-def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.EnvironmentFactory = gin.REQUIRED,
-                   agent: core.AgentBuilder = gin.REQUIRED, schedule: core.UpdateSchedule | None = gin.REQUIRED,
-                   loop_factory: core.LoopFactory = environment_loop.episode_loop,
-                   environment_steps: int = gin.REQUIRED, cost_limit: float | Sequence[float] = 25.0, seed: int = 0,
-                   evaluate_every: int = 25_000, evaluation_episodes: int = 10, with_video: bool = True,
-                   checkpoint_steps: int = 25_000, checkpoint_seconds: float = 900.0, keep_checkpoints: int = 3,
-                   max_failed_episodes: int = 10,
-                   symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
-                   title: str = 'lambda_kit') -> Any:
-  """Builds an experiment and gives it to a job.
+@gin.configurable('experiment')
+def build(environment_factory: core.EnvironmentFactory = gin.REQUIRED, agent: core.Agent = gin.REQUIRED,
+          schedule: schedules.UpdateSchedule | None = gin.REQUIRED,
+          loop_factory: environment_loop.LoopFactory = environment_loop.EnvironmentLoop,
+          environment_steps: int = gin.REQUIRED, cost_limit: float | Sequence[float] = DEFAULT_COST_LIMIT, seed: int = 0,
+          evaluate_every: int = 25_000, evaluation_episodes: int = 10, with_video: bool = True,
+          checkpoint_steps: int = 25_000, checkpoint_seconds: float = 900.0, keep_checkpoints: int = 3,
+          max_failed_episodes: int = 10, symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
+          title: str = 'lambda_kit') -> Experiment:
+  """Builds an experiment: the root of the configuration.
 
   Args:
-    job: What to do with it: `training.Training`, `checkpoint_evaluation.Evaluation`, or `take_one_step`.
     environment_factory: Makes the environments of training and evaluation.
-    agent: Builds the agent's parts.
+    agent: The agent's configuration.
     schedule: How many updates are due after how many environment steps; None for a loop that needs no schedule.
     loop_factory: Makes the loop of acting and learning.
     environment_steps: Length of the training.
@@ -100,38 +106,36 @@ def run_experiment(job: Callable[[Experiment], Any], environment_factory: core.E
     max_failed_episodes: Episodes whose environment may raise an error before the run stops with it.
     symptoms: Of usual troubles, of which the run warns when they begin.
     title: Names the run in the terminal and above the figure.
-
-  Returns:
-    What the job returns.
   """
-  if environment_steps < 1 or evaluate_every < 1 or checkpoint_steps < 1 or keep_checkpoints < 1:
-    raise SetupError(
-        f'run_experiment.environment_steps = {environment_steps}, evaluate_every = {evaluate_every}, checkpoint_steps = '
-        f'{checkpoint_steps} and keep_checkpoints = {keep_checkpoints} must be at least 1.')
-  settings = Settings(environment_steps, cost_limit, evaluate_every, with_video, checkpoint_steps, checkpoint_seconds,
-                      keep_checkpoints, max_failed_episodes, symptoms, title, seed)
-  try:
-    seeds = Seeds.derive(seed)
-    environment = environment_factory(seed=seeds.environment)
-    tables.cost_limits(cost_limit, len(environment.constraint_names))  # Refuses limits that don't fit the constraints.
-    replay = agent.make_replay(environment, environment_steps, seeds.replay)
-    adder = agent.make_adder(replay)
-    learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seeds.learner)
-    actor = agent.make_actor(environment, learner, adder, seeds.actor, evaluation=False)
-    evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
-    evaluation_actor = agent.make_actor(evaluation_environment, learner, None, seeds.evaluation_actor, evaluation=True)
-    evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, evaluation_episodes)
-    loop = loop_factory(environment=environment, actor=actor, learner=learner, schedule=schedule,
-                        max_failed_episodes=max_failed_episodes, environment_factory=environment_factory,
-                        seed=seeds.environment)
-  except ValueError as error:
-    raise SetupError(str(error)) from error
-  experiment = Experiment(environment, evaluation_environment, replay, learner, actor, evaluator, loop, settings,
-                          agent, seeds)
-  try:
-    return job(experiment)
-  finally:
-    experiment.close()
+  counts = dict(environment_steps=environment_steps, evaluate_every=evaluate_every, checkpoint_steps=checkpoint_steps,
+                keep_checkpoints=keep_checkpoints, evaluation_episodes=evaluation_episodes)
+  for name, count in counts.items():
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+      raise errors.SetupError(f'experiment.{name} = {count!r} must be a whole number of at least 1.')
+  settings = Settings(environment_steps, evaluate_every, with_video, checkpoint_steps, checkpoint_seconds,
+                      keep_checkpoints, symptoms, title, seed)
+  seeds = Seeds.derive(seed)
+  with contextlib.ExitStack() as opened:  # Closed again if anything fails.
+    try:
+      environment = environment_factory(seed=seeds.environment)
+      opened.callback(environment.close)
+      spec = spec_lib.make_spec(environment, cost_limit)
+      builder = agent.build(spec)
+      replay = builder.make_replay(environment_steps, seeds.replay)
+      learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)
+      actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), learner, seeds.actor,
+                              builder.make_adder(replay))
+      evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
+      opened.callback(evaluation_environment.close)
+      evaluation_actor = actor_lib.Actor(builder.make_actor_core(evaluation=True), learner, seeds.evaluation_actor)
+      evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, spec, evaluation_episodes)
+      loop = loop_factory(environment_loop.LoopParts(
+          spec, environment, actor, learner, schedule, max_failed_episodes, environment_factory, seeds.environment))
+    except ValueError as error:
+      raise errors.SetupError(str(error)) from error
+    opened.pop_all()
+  return Experiment(spec, environment, evaluation_environment, builder, replay, learner, actor, evaluator, loop,
+                    settings, seeds)
 
 
 def take_one_step(experiment: Experiment) -> None:

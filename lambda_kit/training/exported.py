@@ -13,7 +13,7 @@ import operator
 import os
 import pathlib
 import shutil
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import jax
 from jax import export as jax_export
@@ -21,17 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import files
 from lambda_kit import types
 from lambda_kit.training.checkpoints import arrays
 from lambda_kit.training.checkpoints import errors
-from lambda_kit import files
 from lambda_kit.training.checkpoints import manifest
 from lambda_kit.training.checkpoints import sealed
 
 PLATFORMS = ('cpu', 'cuda')
 
 _FORMAT = 'lambda_kit policy'
-_VERSION = 1
+_VERSION = 2
 _JSON, _ARRAYS, _PROGRAM = 'policy.json', 'policy.safetensors', 'policy.stablehlo'
 _REMEDY = 'Export it again from its checkpoint: python launchers/evaluate.py --workdir=... --export=...'
 
@@ -48,22 +48,21 @@ class Description(NamedTuple):
   observations: Mapping[str, Field]
   action: Field  # In [-1, 1].
   constraint_names: tuple[str, ...]
-  settings: Mapping[str, Any]  # Of the agent, such as `action_repeat` and `precision`.
+  action_repeat: int  # Simulator steps for which an action is to be held.
   source: Mapping[str, Any]  # Which checkpoint it is of, and how that scored.
 
   @classmethod
-  def of(cls, environment: core.Environment, settings: Mapping[str, Any], source: Mapping[str, Any]) -> 'Description':
-    field = lambda spec: Field(tuple(spec.shape), np.dtype(spec.dtype).name)
-    observations = {name: field(spec) for name, spec in environment.observation_spec().items()}
-    return cls(environment.task_name, observations, field(environment.action_spec()),
-               tuple(environment.constraint_names), settings, source)
+  def of(cls, spec: core.EnvironmentSpec, source: Mapping[str, Any]) -> 'Description':
+    field = lambda array: Field(tuple(array.shape), np.dtype(array.dtype).name)
+    observations = {name: field(array) for name, array in spec.observations.items()}
+    return cls(spec.task_name, observations, field(spec.actions), spec.constraint_names, spec.action_repeat, source)
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Description':
     field = lambda value: Field(tuple(value['shape']), value['dtype'])
     observations = {name: field(value) for name, value in content['observations'].items()}
     return cls(content['task'], observations, field(content['action']), tuple(content['constraint_names']),
-               content['settings'], content['source'])
+               content['action_repeat'], content['source'])
 
   def to_json(self) -> dict[str, Any]:
     return {**self._asdict(), 'action': {**self.action._asdict(), 'minimum': -1.0, 'maximum': 1.0},
@@ -79,7 +78,7 @@ class ExportedPolicy:
 
   Args:
     description: What the policy sees and does.
-    program: One step, as `_flatten_policy` lays it out.
+    program: One step, as `_flatten` lays it out.
     variables: Arrays by name.
   """
 
@@ -120,8 +119,16 @@ class ExportedPolicy:
     return batch
 
 
-def save(folder: str | os.PathLike, policy: core.PurePolicy, description: Description) -> pathlib.Path:
+def save(folder: str | os.PathLike, actor_core: core.ActorCore, variables: Sequence[core.Params], key: core.Key,
+         description: Description) -> pathlib.Path:
   """Writes a policy. The folder is there as a whole or not at all; an earlier export in it is replaced.
+
+  Args:
+    folder: Where to.
+    actor_core: How to act.
+    variables: What it acts with.
+    key: That of the actor with which the policy is to agree to the bit.
+    description: For readers.
 
   Raises:
     OSError: It can't be written, or the folder holds something else.
@@ -129,7 +136,7 @@ def save(folder: str | os.PathLike, policy: core.PurePolicy, description: Descri
   folder = pathlib.Path(folder).absolute()
   if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise FileExistsError(f'{folder} exists and is no exported policy. Choose another folder.')
-  step, variables, carry = _flatten_policy(policy)
+  step, variables, carry = _flatten(actor_core, variables, key)
   observation = {name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype)
                  for name, field in description.observations.items()}
   program = jax_export.export(jax.jit(step), platforms=PLATFORMS)(
@@ -172,22 +179,27 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
                         arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0]))
 
 
-def _flatten_policy(policy: core.PurePolicy) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
-  """The policy's step, variables and carry, with variables by name and the carry as a list.
+def _flatten(actor_core: core.ActorCore, variables: Sequence[core.Params],
+             key: core.Key) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
+  """One step of acting with variables by name, the carry as a list, and the number of the episode.
 
   What is stored must not depend on classes of this package, as pytrees of NamedTuples would.
   """
-  paths, variables_structure = jax.tree_util.tree_flatten_with_path(policy.variables)
+  paths, variables_structure = jax.tree_util.tree_flatten_with_path(
+      dict(zip(actor_core.variable_names, variables, strict=True), key=key))
   names = [jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in paths]
   assert len(set(names)) == len(names), names
-  carry, carry_structure = jax.tree.flatten(policy.carry)
+  first_carry, carry_structure = jax.tree.flatten(actor_core.init(key, 1))
 
   def step(variables, carry, observation, is_first, episode):
-    action, carry = policy.step(jax.tree.unflatten(variables_structure, [variables[name] for name in names]),
-                                jax.tree.unflatten(carry_structure, carry), observation, is_first, episode)
+    by_name = jax.tree.unflatten(variables_structure, [variables[name] for name in names])
+    fresh = actor_core.init(jax.random.fold_in(by_name['key'], episode), 1)  # As `Actor.reseed` does.
+    carry = jax.tree.map(lambda new, old: jnp.where(is_first[0], new, old), fresh,
+                         jax.tree.unflatten(carry_structure, carry))
+    action, carry = actor_core.step([by_name[name] for name in actor_core.variable_names], carry, observation, is_first)
     return action, jax.tree.leaves(carry)
 
-  return step, {name: leaf for name, (_, leaf) in zip(names, paths, strict=True)}, carry
+  return step, {name: leaf for name, (_, leaf) in zip(names, paths, strict=True)}, first_carry
 
 
 def _arguments(program: jax_export.Exported) -> tuple[Any, ...]:

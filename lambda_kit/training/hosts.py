@@ -14,8 +14,10 @@ from typing import Iterator
 import jax
 from jax.experimental import multihost_utils
 
+from lambda_kit import errors
 
-class HostsError(ValueError):
+
+class HostsError(errors.UserError):
   """Hosts can't be brought together. The message says how they are named."""
 
 

@@ -12,14 +12,16 @@ import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit.config import configuration
+from lambda_kit.environments import spec as spec_lib
 from lambda_kit.training import distributed_loop
 from lambda_kit.training import experiment as experiment_lib
-from lambda_kit.sweeps import errors
 
 
-class RayMissing(ValueError):
-  """Ray is not installed, or there is no cluster. The message has the remedy."""
+class RayMissing(errors.UserError, ValueError):
+  """Ray is not installed. The message has the remedy."""
 
 
 class EpisodeActor:
@@ -36,10 +38,11 @@ class EpisodeActor:
       path.write_text(config, encoding='utf-8')
       configuration.parse([str(path)])
     # Gin calls what is bound to @X() when it is copied.
-    bound = lambda name: copy.deepcopy(gin.query_parameter(f'run_experiment.{name}'))
-    self._seeds = experiment_lib.Seeds.derive(_seed())
-    self._agent = bound('agent')
+    bound = lambda name: copy.deepcopy(gin.query_parameter(f'experiment.{name}'))
+    self._seeds = experiment_lib.Seeds.derive(_query('seed', 0))
     self._environment: core.Environment = bound('environment_factory')(seed=self._seeds.environment)
+    spec = spec_lib.make_spec(self._environment, _query('cost_limit', experiment_lib.DEFAULT_COST_LIMIT))
+    self._actor_core = bound('agent').build(spec).make_actor_core(evaluation=False)
     self._source = _Variables()
     self._actor: core.Actor | None = None
 
@@ -47,8 +50,8 @@ class EpisodeActor:
     started = time.perf_counter()
     self._source.variables = variables
     if self._actor is None:
-      self._actor = self._agent.make_actor(self._environment, self._source, None, self._seeds.actor, evaluation=False)
-    self._actor.update(wait=True)
+      self._actor = actor_lib.Actor(self._actor_core, self._source, self._seeds.actor)
+    self._actor.update()
     self._environment.next_episode = number
     self._actor.reseed(number)
     first = timestep = self._environment.reset()
@@ -88,7 +91,7 @@ class RayActors:
       import ray  # pylint: disable=import-outside-toplevel
     except ModuleNotFoundError as error:
       raise RayMissing("RayActors needs Ray, which is not installed: pip install -e '.[ray]', or bind "
-                       'run_experiment.loop_factory to @episode_loop.') from error
+                       'experiment.loop_factory to @EnvironmentLoop.') from error
     self.size = num_actors
     self._ray = ray
     root = str(pathlib.Path(__file__).resolve().parents[2])
@@ -97,11 +100,8 @@ class RayActors:
       num_cpus = max(os.cpu_count() or 1, int(np.ceil(num_actors * cores)))
       ray.init(address='local', num_cpus=num_cpus, log_to_driver=False, include_dashboard=False, **options)
     else:
-      from lambda_kit.sweeps import ray_executor  # pylint: disable=import-outside-toplevel
-      try:
-        ray_executor.connect(address, 'or bind RayActors.address to None, for a cluster of this run.', **options)
-      except errors.SweepError as error:
-        raise RayMissing(str(error)) from error
+      from lambda_kit.training import ray_cluster  # pylint: disable=import-outside-toplevel
+      ray_cluster.connect(address, 'or bind RayActors.address to None, for a cluster of this run.', **options)
     config = configuration.resolved_config()
     # Ray pickles the class by name: `EpisodeActor` is imported where it runs.
     self._make = lambda: ray.remote(num_cpus=cores)(EpisodeActor).remote(config)
@@ -132,11 +132,12 @@ class RayActors:
     self._ray.shutdown()
 
 
-def _seed() -> int:
+def _query(name: str, default: Any) -> Any:
+  """What a parameter of the experiment is bound to, macros resolved."""
   try:
-    return gin.query_parameter('run_experiment.seed')
-  except ValueError:  # Not bound: the default of `run_experiment`.
-    return 0
+    return copy.deepcopy(gin.query_parameter(f'experiment.{name}'))
+  except ValueError:  # Not bound.
+    return default
 
 
 def _copy(timestep: dm_env.TimeStep) -> dm_env.TimeStep:

@@ -9,6 +9,7 @@ import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.environments.processes import parallel
@@ -17,7 +18,7 @@ from lambda_kit.training import environment_loop
 from lambda_kit.analysis.metrics import scores
 
 
-class NoEpisodeEndedError(RuntimeError):
+class NoEpisodeEndedError(errors.UserError):
   """An epoch was too short for an episode. The message has the remedy."""
 
 
@@ -31,28 +32,20 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
   an epoch with the same number; their seeds differ.
 
   Args:
-    environment: Acts alone if k = 1. Otherwise it only keeps the number of the next episodes.
-    actor: Chooses actions for k environments at once.
-    learner: On-policy.
-    schedule: Nothing: there is one update for each epoch.
-    max_failed_episodes: Environments may fail so often.
-    environment_factory: Makes the environments if k > 1.
-    seed: Theirs.
+    parts: With one environment, its own is stepped; otherwise that only keeps the number of the next episodes.
     steps_per_epoch: T k, agent steps. Best a multiple of k times the length of episodes.
     num_environments: k. Actions of all of them are chosen at once, which is most of the time that choosing takes.
     num_processes: Worker processes that environments are divided among; with 1 they take turns in this one.
   """
 
-  def __init__(self, environment: core.Environment, actor: core.BatchedActor,
-               learner: core.OnPolicyLearner, schedule: core.UpdateSchedule | None, max_failed_episodes: int,
-               environment_factory: core.EnvironmentFactory, seed: int, steps_per_epoch: int = 30_000,
-               num_environments: int = 30, num_processes: int = 1):
-    super().__init__(environment, actor, learner, schedule, max_failed_episodes)
-    if not isinstance(learner, core.OnPolicyLearner):
-      raise ValueError(f'RolloutLoop needs an on-policy agent, and {type(learner).__name__} is not one: bind '
-                       'run_experiment.agent = @OnPolicyAgent(), or leave run_experiment.loop_factory as it is.')
-    if schedule is not None:
-      raise ValueError('RolloutLoop takes one update for each epoch: bind run_experiment.schedule = None.')
+  def __init__(self, parts: environment_loop.LoopParts, steps_per_epoch: int = 30_000, num_environments: int = 30,
+               num_processes: int = 1):
+    super().__init__(parts)
+    if not isinstance(parts.learner, core.OnPolicyLearner):
+      raise ValueError(f'RolloutLoop needs an on-policy agent, and {type(parts.learner).__name__} is not one: bind '
+                       'experiment.agent = @OnPolicyAgent(), or leave experiment.loop_factory as it is.')
+    if parts.schedule is not None:
+      raise ValueError('RolloutLoop takes one update for each epoch: bind experiment.schedule = None.')
     cores = len(os.sched_getaffinity(0))
     if not 1 <= num_processes <= cores:
       raise ValueError(f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
@@ -63,13 +56,13 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     if num_processes > num_environments:
       raise ValueError(f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
                        f'{num_environments}: raise the latter, best to a multiple.')
-    self._factory, self._seed = environment_factory, seed
+    self._factory, self._seed = parts.environment_factory, parts.seed
     self._num_environments, self._num_processes = num_environments, num_processes
     self._num_steps = steps_per_epoch // num_environments
-    self._writer = rollouts.RolloutWriter(environment, self._num_steps, num_environments)
-    self._environments: Any = None  # Made when the first epoch begins: not every job comes to that.
+    self._writer = rollouts.RolloutWriter(parts.spec, self._num_steps, num_environments)
+    self._environments: Any = None  # Made when the first epoch begins: not every use of an experiment comes to that.
 
-  def run_episode(self) -> None:
+  def advance(self) -> None:
     """Runs the episodes of one epoch, logs those that ended, and takes the update."""
     if self._environments is None:
       self._environments = self._make_environments()
@@ -77,10 +70,10 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     number, restarts = self._environment.next_episode, environments.num_restarts
     environments.episode_numbers = np.full(self._num_environments, number)
     self._actor.reseed(number)
-    tally = _Tally(self._num_environments, len(self._environment.constraint_names))
+    tally = _Tally(self._num_environments, self._spec.num_constraints)
     timestep = environments.reset()
     for _ in range(self._num_steps):
-      actions = self._actor.select_actions(timestep.observation)
+      actions = self._actor.select_actions(timestep.observation, timestep.step_type == dm_env.StepType.FIRST)
       next_timestep = environments.step(actions)
       writer.add(timestep, actions, next_timestep)
       counts = environments.last_step_counts

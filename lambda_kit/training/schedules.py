@@ -1,6 +1,15 @@
 """When the learner learns."""
 
+from typing import Protocol
+
 import gin
+
+
+class UpdateSchedule(Protocol):
+  """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
+
+  def __call__(self, environment_steps: int) -> int:
+    """Updates that a learner should have taken in all after `environment_steps`."""
 
 
 @gin.register
@@ -9,7 +18,7 @@ class PeriodicUpdates:
 
   Args:
     first: Environment steps of random data before the first update.
-    initial_updates: Updates taken at that moment.
+    initial_updates: Updates taken then.
     every: Environment steps between two batches of updates.
     updates: U, the updates of each batch.
   """

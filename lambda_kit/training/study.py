@@ -14,8 +14,10 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from lambda_kit import resources
+from lambda_kit.config import axes
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.logs import loggers
+from lambda_kit.analysis import rows as rows_lib
 
 _EVALUATION = ('environment_steps', 'episode_return', 'cost_return', 'cost_regret')
 BASE = 'lambda'  # What the experiment is called without a variant.
@@ -96,7 +98,7 @@ def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], fold
 
   Args:
     gin_file: The experiment.
-    variants: Names of files in `gin/variants`; `BASE` is the experiment as it is.
+    variants: Names of agents, parts and sizes, several joined by '+'; `BASE` is the experiment as it is.
     seeds: Of the runs.
     folder: Gets a workdir for each run, and its output beside it.
     bindings: Further bindings of all runs.
@@ -110,10 +112,12 @@ def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], fold
     The outcomes, by variant and seed.
   """
   folder.mkdir(parents=True, exist_ok=True)
+  library = axes.Library([resources.root()])
 
   def run(variant: str, seed: int) -> Outcome:
     workdir = folder / f'{variant}-seed{seed}'
-    layers = [gin_file, *([] if variant == BASE else [f'gin/variants/{variant}.gin'])]
+    names = [] if variant == BASE else variant.split('+')
+    layers = [gin_file, *(library.find(name, list(axes.Axis)) for name in names)]
     output = pathlib.Path(f'{workdir}.out')
     code = _call(output, *program, 'run', *(f'--gin_file={layer}' for layer in layers),
                  *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}')
@@ -141,9 +145,9 @@ def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], fold
 def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3,
                  fresh_episodes: int = 100) -> Outcome:
   """Reads what a finished run, and the evaluation of what it delivers, have logged."""
-  evaluations = loggers.read_jsonl(workdir / 'evaluation.jsonl')
-  episodes = loggers.read_jsonl(workdir / 'episode.jsonl')
-  delivered = loggers.read_jsonl(workdir / 'evaluation' / 'evaluation.jsonl')[-1]
+  evaluations = rows_lib.read_jsonl(workdir / 'evaluation.jsonl')
+  episodes = rows_lib.read_jsonl(workdir / 'episode.jsonl')
+  delivered = rows_lib.read_jsonl(workdir / 'evaluation' / 'evaluation.jsonl')[-1]
   last = evaluations[-last_evaluations:]
   return Outcome(
       variant, seed, evaluations[-1]['environment_steps'],
@@ -170,7 +174,7 @@ def _is_measured(workdir: pathlib.Path, fresh_episodes: int) -> bool:
   measured = workdir / 'evaluation' / 'evaluation.jsonl'
   if not measured.exists() or measured.stat().st_mtime < (workdir / 'evaluation.jsonl').stat().st_mtime:
     return False
-  rows = loggers.read_jsonl(measured)
+  rows = rows_lib.read_jsonl(measured)
   return bool(rows) and len(rows[-1]['episode_returns']) >= fresh_episodes
 
 

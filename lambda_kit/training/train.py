@@ -3,94 +3,85 @@
 import contextlib
 import os
 import pathlib
-from typing import Any, Callable, Sequence, TextIO
+from typing import Any
 
 from absl import logging
 
-from lambda_kit.training.checkpoints import lock
-from lambda_kit.training import checkpointing
-from lambda_kit.config import configuration
-from lambda_kit.logs import diagnostics as diagnostics_lib
-from lambda_kit.training import evaluation
-from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import files
 from lambda_kit.analysis import prediction
-from lambda_kit.training import experiment as experiment_lib
-from lambda_kit.logs import terminal
-from lambda_kit.training import versions as versions_lib
+from lambda_kit.analysis import tables
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import physics
-from lambda_kit.analysis import tables
+from lambda_kit.config import configuration
+from lambda_kit.logs import diagnostics as diagnostics_lib
+from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit.logs import terminal
+from lambda_kit.training import checkpointing
+from lambda_kit.training import evaluation
+from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.analysis import versions as versions_lib
+from lambda_kit.training.checkpoints import lock
 
 
 _FPS = 30
 
 
-class ConfigChangedError(ValueError):
+class ConfigChangedError(errors.UserError):
   """A run would go on with another configuration, or under another physics, than it began with."""
 
 
-class Training:
-  """The job of training an agent. It leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
+def train(experiment: experiment_lib.Experiment, workdir: str | os.PathLike,
+          allow_config_change: bool = False) -> list[dict[str, Any]]:
+  """Trains to the end. Leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
 
   Args:
+    experiment: Built by gin, whose configuration is recorded.
     workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
     allow_config_change: Whether it may go on with another configuration.
-    stream: Where the run is shown; by default the standard output.
-    on_recorded: Called when gin's configuration is on disk, and no longer needed.
+
+  Returns:
+    The rows of all evaluations, earlier ones of a resumed run included.
   """
-
-  def __init__(self, workdir: str | os.PathLike, allow_config_change: bool = False, stream: TextIO | None = None,
-               on_recorded: Callable[[], None] = lambda: None):
-    self._folder = pathlib.Path(workdir)
-    self._allow_config_change = allow_config_change
-    self._stream = stream
-    self._on_recorded = on_recorded
-
-  def __call__(self, experiment: experiment_lib.Experiment) -> list[dict[str, Any]]:
-    """Trains to the end. Returns the rows of all evaluations, earlier ones of a resumed run included."""
-    with lock.WorkdirLock(self._folder):
-      _record_configuration(self._folder, experiment.environment.mujoco_version, self._allow_config_change)
-      self._on_recorded()
-      return _train(experiment, self._folder, self._stream)
+  folder = pathlib.Path(workdir)
+  with lock.WorkdirLock(folder):
+    _record_configuration(folder, experiment.environment.mujoco_version, allow_config_change)
+    return _train(experiment, folder)
 
 
-def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: TextIO | None) -> list[dict[str, Any]]:
-  settings, environment = experiment.settings, experiment.environment
-  total_steps, names = settings.environment_steps, environment.constraint_names
+def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[dict[str, Any]]:
+  settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
+  total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
-  loop = experiment.loop
-  diagnostics = diagnostics_lib.Diagnostics(settings.cost_limit, environment.action_spec().shape[0], names,
+  diagnostics = diagnostics_lib.Diagnostics(spec.cost_limits, spec.num_actions, spec.constraint_names,
                                             settings.symptoms)
   checkpointer = checkpointing.Checkpointer(
-      folder, checkpointing.Parts(environment, experiment.actor, experiment.learner, experiment.replay, loop,
+      folder, checkpointing.Parts(experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop,
                                   diagnostics, rows),
       settings.checkpoint_steps, settings.checkpoint_seconds, settings.keep_checkpoints)
   resumed_from = checkpointer.resume()
   resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
-  view = terminal.TerminalLogger(total_steps, settings.cost_limit, settings.title, stream, names)
+  view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
   logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
   diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
 
   operative_config = folder / 'operative_config.gin'
 
-  def save_operative_config():
-    # Of several seeds in one process, gin remembers one.
-    configuration.save_operative_config(operative_config, {'run_experiment.seed': settings.seed})
-
   def check_configuration():
-    save_operative_config()
+    configuration.save_operative_config(operative_config)
     configuration.check_operative()
 
   def evaluate():
     episodes = experiment.evaluator.run(number=len(rows))
     rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
     logger.write('evaluation', rows[-1])
-    checkpointer.take(evaluation.score(rows[-1], settings.cost_limit))
+    checkpointer.take(evaluation.score(rows[-1], spec))
 
   def summarize():
-    curve = _write_summary(folder, rows, settings, names)
+    curve = _write_summary(folder, rows, settings.title, spec)
     tensorboard.write_image('evaluation/learning_curve', curve.read_bytes(), loop.state.environment_steps)
 
   def conclude():
@@ -99,7 +90,7 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: 
       if loop.state.episodes:
         stack.callback(summarize)
       if not operative_config.exists():  # There was no update yet.
-        stack.callback(save_operative_config)
+        stack.callback(configuration.save_operative_config, operative_config)
       stack.callback(view.close)  # The table comes below it.
       stack.callback(checkpointer.finish)
 
@@ -108,7 +99,7 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: 
     print(f'Going on from step {resumed_from:,} of {total_steps:,}.')
   try:
     while loop.state.environment_steps < total_steps:
-      loop.run_episode()
+      loop.advance()
       steps = loop.state.environment_steps
       if steps >= total_steps or steps // settings.evaluate_every > len(rows):
         evaluate()
@@ -116,12 +107,14 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: 
         checkpointer.take()
     if settings.with_video:
       # The video comes last: where there is one, nothing is left to do.
-      path = prediction.write_prediction(experiment, len(rows) - 1, loop.state.environment_steps, folder)
+      predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
+      path = prediction.write_prediction(predictor, experiment.evaluator.watch, len(rows) - 1,
+                                         loop.state.environment_steps, settings.title, folder)
       if path is not None:
         tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
       print('Filming an episode.')
       preview = video.Preview()
-      frames = experiment.evaluator.record(len(rows) - 1, settings.cost_limit)
+      frames = experiment.evaluator.record(len(rows) - 1)
       video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
       tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
   except BaseException:
@@ -135,17 +128,16 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path, stream: 
   return rows
 
 
-def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], settings: experiment_lib.Settings,
-                   constraint_names: Sequence[str]) -> pathlib.Path:
+def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], title: str,
+                   spec: core.EnvironmentSpec) -> pathlib.Path:
   """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
   # Here, since Matplotlib is slow to import and needed at the end only.
   from lambda_kit.analysis import curves  # pylint: disable=import-outside-toplevel
-  table = tables.evaluation_table(rows, settings.cost_limit, constraint_names)
+  table = tables.evaluation_table(rows, spec.cost_limits, spec.constraint_names)
   print(f'\n{table}\nEverything is in {folder}')
   try:
-    path = curves.learning_curve(folder, folder / 'learning_curve.png', settings.cost_limit, constraint_names,
-                                 settings.title)
-    (folder / 'evaluations.txt').write_text(table, encoding='utf-8')
+    path = curves.learning_curve(folder, folder / 'learning_curve.png', spec.cost_limits, spec.constraint_names, title)
+    files.write_atomically(folder / 'evaluations.txt', table)
     return path
   except OSError as error:
     raise OSError(error.errno, f'The learning curve and the table can not be written: {error.strerror or error}',

@@ -36,7 +36,7 @@ def parts():
 
 
 def test_the_learners_update(parts):
-  learner, batch = parts.learner, networks_lib.example_batch(parts.environment)
+  learner, batch = parts.learner, networks_lib.example_batch(parts.spec)
   # pylint: disable=protected-access
   assert not _faults(_lowered(learner._update, learner.save(), batch))
   assert not _faults(_lowered(learner._update_many, learner.save(), (batch, batch)))
@@ -44,12 +44,11 @@ def test_the_learners_update(parts):
 
 @pytest.mark.parametrize('evaluation', [False, True])
 def test_the_actors_step(parts, evaluation):
-  actor = parts.agent.make_batched_actor(parts.environment, parts.learner, 0, 2, evaluation)
-  observation = {name: np.zeros((2, *spec.shape), spec.dtype)
-                 for name, spec in parts.environment.observation_spec().items()}
-  # pylint: disable=protected-access
-  assert not _faults(_lowered(actor._step, *actor._variables, actor._carry, observation, np.zeros((2,), bool)))
-  assert not _faults(_lowered(actor._random_step, actor._carry))
+  actor_core = parts.builder.make_actor_core(evaluation)
+  observation = {name: np.zeros((2, *spec.shape), spec.dtype) for name, spec in parts.spec.observations.items()}
+  variables = parts.learner.get_variables(actor_core.variable_names)
+  carry = actor_core.init(jax.random.PRNGKey(0), 2)
+  assert not _faults(_lowered(jax.jit(actor_core.step), variables, carry, observation, np.zeros((2,), bool)))
 
 
 def test_what_actors_fetch(parts):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.agents.lambda_ import devices
+from tests import specs
 from tests.agents import tiny
 
 
@@ -92,14 +93,18 @@ def test_two_processes_learn_as_one(results, tmp_path):
   _assert_same(first, results('selected', '1', '2', '4')['1'])
 
 
+def _build(**options):
+  return tiny.make_agent(**options).build(specs.make())
+
+
 def test_batches_that_can_not_be_divided_are_refused(monkeypatch):
   monkeypatch.setattr(devices.jax, 'devices', lambda: [object()] * 4)
   monkeypatch.setattr(devices.jax.sharding, 'Mesh', lambda *args: None)
   with pytest.raises(ValueError, match=r'batch_size = 6 can not be divided among 4 devices.*multiple of 4'):
-    tiny.make_agent(batch_size=6, num_devices=4)
+    _build(batch_size=6, num_devices=4)
   with pytest.raises(ValueError, match='num_start_states = 10 can not be divided among 4'):
-    tiny.make_agent(batch_size=8, num_start_states=10, num_devices=None)
+    _build(batch_size=8, num_start_states=10, num_devices=None)
   with pytest.raises(ValueError, match='num_devices = 5, and JAX sees 4'):
-    tiny.make_agent(num_devices=5)
+    _build(num_devices=5)
   with pytest.raises(ValueError, match='num_devices = 0'):
-    tiny.make_agent(num_devices=0)
+    _build(num_devices=0)

@@ -39,15 +39,15 @@ def test_the_model_learns_first_and_alone():
   changed = lambda name, one, other: any(
       not np.array_equal(a, b) for a, b in zip(leaves(one, name), leaves(other, name)))
   start = copy()
-  imagined = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
+  imagined = ('policy', 'critic', 'target_critic', 'cost_critics', 'target_cost_critics', 'solver')
   metrics = parts.learner.step(2)
   waiting = copy()
   assert metrics['multiplier/0'] == pytest.approx(1e-6)  # That of the beginning.
   assert changed('posterior', start, waiting) and changed('normalizer', start, waiting) and waiting.updates == 2
   assert not any(changed(name, start, waiting) for name in imagined)
   parts.learner.step(1)
-  # What is left, the shadows, follows when `target_update` says so.
-  assert all(changed(name, waiting, copy()) for name in imagined if 'shadow' not in name)
+  # What is left, the target critics, follows when `target_update` says so.
+  assert all(changed(name, waiting, copy()) for name in imagined if 'target' not in name)
 
 
 def test_two_updates_from_one_state_agree_to_the_bit(parts):
@@ -90,8 +90,7 @@ def test_the_actor_is_random_at_first_and_follows_the_policy_later():
   assert np.abs(early.mean()) < 0.2 and early.std() == pytest.approx(1 / np.sqrt(3), abs=0.08)  # Uniform in [-1, 1].
   parts.learner.step(1)
   parts.actor.update()
-  evaluation = parts.agent.make_actor(parts.environment, parts.learner, None, seed=3, evaluation=True)
-  again = parts.agent.make_actor(parts.environment, parts.learner, None, seed=3, evaluation=True)
+  evaluation, again = (parts.make_actor(seed=3, evaluation=True) for _ in range(2))
   observation = parts.environment.reset().observation
   np.testing.assert_array_equal(evaluation.select_action(observation), again.select_action(observation))
   assert not np.array_equal(parts.actor.select_action(observation), parts.actor.select_action(observation))
@@ -135,7 +134,7 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
   parts = tiny.Parts(max_skips=2)
   parts.learner.step(1)
   state = parts.learner.save()
-  poisoned = state._replace(critic_shadow=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.critic_shadow))
+  poisoned = state._replace(target_critic=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.target_critic))
   parts.learner.restore(poisoned)
   policy = jax.tree.map(np.array, poisoned.policy.params)
   parts.learner.step(2)
@@ -160,13 +159,12 @@ def test_more_start_states_than_there_are_is_refused():
 def test_a_batched_actor_keeps_its_rows_apart():
   parts = tiny.Parts()
   parts.learner.step(2)
-  make = functools.partial(parts.agent.make_batched_actor, parts.environment, parts.learner, 3, evaluation=True)
   spec = parts.environment.observation_spec()['vector']
   observations = np.random.default_rng(0).uniform(-1, 1, (4, 3, *spec.shape)).astype(np.float32)  # [T, k, ...]
   firsts = np.array([[1, 1, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]], bool)
 
   def play(observations):
-    actor = make(num_environments=3)
+    actor = parts.make_actor(seed=3, evaluation=True)
     return np.stack([actor.select_actions({'vector': rows}, first) for rows, first in zip(observations, firsts)])
 
   actions = play(observations)

@@ -10,9 +10,9 @@ from tests.faults import runs
 _LAYOUT = ('.....', '.....', 'S.1.G')
 _LIMIT = 2.0
 _BINDINGS = (
-    f'GridCmdp.layout = {_LAYOUT}', 'GridCmdp.episode_length = 50', 'EpisodicBudget.episode_length = 50',
-    f'COST_LIMIT = {_LIMIT}', 'WIDTH = 32', 'ENVIRONMENT_STEPS = 5_000', 'run_experiment.evaluate_every = 500',
-    'run_experiment.with_video = False', 'PeriodicUpdates.first = 1_000', 'PeriodicUpdates.initial_updates = 200',
+    f'GridCmdp.layout = {_LAYOUT}', 'GridCmdp.episode_length = 50',
+    f'COST_LIMIT = {_LIMIT}', 'WIDTH = 32', 'ENVIRONMENT_STEPS = 5_000', 'experiment.evaluate_every = 500',
+    'experiment.with_video = False', 'PeriodicUpdates.first = 1_000', 'PeriodicUpdates.initial_updates = 200',
     'PeriodicUpdates.updates = 25', 'EpisodeBuffer.sequence_length = 12', 'LambdaAgent.batch_size = 8',
     'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 6', 'LambdaAgent.num_samples = 2', 'Swag.burn_in = 100',
     'EpisodeBuffer.max_episodes = 105', 'AugmentedLagrangian.initial_multiplier = 0.01',
@@ -21,7 +21,7 @@ _BINDINGS = (
 
 def test_lambda_learns_to_go_around_a_hazard(tmp_path):
   workdir = tmp_path / 'run'
-  runs.finish(workdir, ('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in _BINDINGS)))
+  runs.finish(workdir, ('--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in _BINDINGS)))
   last = runs.rows(workdir, 'evaluation')[-2:]
   episode_return, cost_return = (np.mean([row[name] for row in last]) for name in ('episode_return', 'cost_return'))
   environment = grid_cmdp.GridCmdp(0, layout=_LAYOUT, episode_length=50)

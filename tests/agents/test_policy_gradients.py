@@ -2,33 +2,34 @@
 
 import functools
 
+from dm_env import specs as dm_specs
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lambda_kit.agents.lambda_ import devices
-from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import networks as networks_lib
+from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
-from lambda_kit.benchmarks import stand_ins
 from lambda_kit.safety import bounds
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import pid
 from lambda_kit.models import world_model
 from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
+from tests import specs
 
 _N, _S, _C = 3, 10, 2
+_SPEC = specs.make(observations={'vector': dm_specs.Array((4,), np.float32)}, cost_limits=(25.0,) * _C)
 
 
 @functools.lru_cache
 def _networks():
-  size = stand_ins.Size((), {'vector': (4,)}, num_constraints=_C)
-  environment = stand_ins.SpecEnvironment(size)
   model = functools.partial(world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8)
   return networks_lib.make_networks(
-      environment, 1, model, functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
+      _SPEC, model, functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
       functools.partial(critic.Critic, hidden_sizes=(8,)), functools.partial(critic.Critic, hidden_sizes=(8,)))
 
 
@@ -36,8 +37,7 @@ def _networks():
 def _given():
   """Parameters of N models that disagree, of the policy and of critics, and start states."""
   networks = _networks()
-  size = stand_ins.Size((), {'vector': (4,)}, num_constraints=_C)
-  batch = networks_lib.example_batch(stand_ins.SpecEnvironment(size))
+  batch = networks_lib.example_batch(_SPEC)
   keys = jax.random.split(jax.random.PRNGKey(0), _N + 4)
   models = [networks.world_model.imagination_params(networks.world_model.init(key, batch)) for key in keys[:_N]]
   start = networks.world_model.initial_state(_S)
@@ -50,15 +50,23 @@ def _given():
 def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-0.5, 0.5)):
   networks = _networks()
   samples, start, policy, critic_params, cost_params = _given()
-  objective = losses.Objective(
+  objective = objective_lib.Objective(
       reward_bound, cost_bound, solver, jnp.array(budgets), discount=0.9, cost_discount=0.95, lambda_=0.8, horizon=4,
       entropy_scale=entropy_scale)
-  setting = losses.Setting(
+  problem = objective_lib.PolicyProblem(
       objective, 2, networks.policy.apply, networks.world_model, samples, start,
       value=lambda features: networks.critic.apply(critic_params, features),
       cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
       solver_state=solver.init(_C), devices=devices.Devices())
-  return jax.jit(lambda policy, key: method(setting, policy, key))(policy, jax.random.PRNGKey(3))
+
+  @jax.jit
+  def run(policy, key):
+    noise_key, select_key = jax.random.split(key)
+    noise = imagination.draw_noise(noise_key, 4, _S, num_actions=2, state_noise_size=networks.world_model.noise_size)
+    gradient, outcome = method(problem, policy, noise)
+    return gradient, outcome, objective_lib.critic_data(problem, outcome, select_key)
+
+  return run(policy, jax.random.PRNGKey(3))
 
 
 def _assert_equal(result, expected):
@@ -107,12 +115,12 @@ def test_critics_learn_the_same_in_chunks(chunk_size):
   """Start states that chunks divide, or not; weights that differ between chunks."""
   apply, params = _networks().critic.apply, _given()[3]
   keys = jax.random.split(jax.random.PRNGKey(5), 3)
-  data = losses.CriticData(
+  data = objective_lib.CriticData(
       features=jax.random.normal(keys[0], (_S, 4, _networks().feature_size)),
       targets=jax.random.normal(keys[1], (_S, 4)),
       weights=jax.random.uniform(keys[2], (_S, 4)) * jnp.arange(_S)[:, None])
   run = lambda chunk_size: jax.jit(
-      lambda params, data: losses.critic_gradient(params, apply, data, chunk_size))(params, data)
+      lambda params, data: objective_lib.critic_gradient(params, apply, data, chunk_size))(params, data)
   _assert_equal(run(chunk_size), run(None))
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit import core
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import prediction
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import normalizer
 from lambda_kit.models import world_model
+from tests import specs
 from tests.agents import linear_fakes
 from tests.agents import tiny
 from tests.models import data
@@ -80,7 +80,7 @@ def _parts():
 class TestLambda:
 
   def test_nothing_is_seen_that_comes_later(self, parts):
-    predictor = parts.agent.make_predictor(parts.environment, parts.learner, seed=3)
+    predictor = parts.builder.make_predictor(parts.learner, seed=3)
     observation, action = _episode(parts.environment)
     first = predictor(observation, action, 4)
     chex.assert_tree_shape_prefix((first.truth, first.model), (7,))
@@ -95,7 +95,7 @@ class TestLambda:
 
   def test_vectors_are_normalised(self, parts):
     observation, action = _episode(parts.environment)
-    result = parts.agent.make_predictor(parts.environment, parts.learner, seed=3)(observation, action, 4)
+    result = parts.builder.make_predictor(parts.learner, seed=3)(observation, action, 4)
     (filtering,) = parts.learner.get_variables(('belief',))
     expected = normalizer.normalize(filtering['normalizer'], observation)['vector']
     np.testing.assert_allclose(result.truth['vector'], expected[4:], rtol=1e-6)
@@ -103,16 +103,15 @@ class TestLambda:
 
   def test_the_learner_stays_as_it_is(self, parts):
     before = jax.tree.map(np.array, parts.learner.save())
-    parts.agent.make_predictor(parts.environment, parts.learner, seed=3)(*_episode(parts.environment), 4)
+    parts.builder.make_predictor(parts.learner, seed=3)(*_episode(parts.environment), 4)
     chex.assert_trees_all_equal(before, jax.tree.map(np.array, parts.learner.save()))
 
   @pytest.mark.parametrize('num_seen', [0, 11])
   def test_something_has_to_be_seen_and_to_be_left(self, parts, num_seen):
-    predictor = parts.agent.make_predictor(parts.environment, parts.learner, seed=3)
+    predictor = parts.builder.make_predictor(parts.learner, seed=3)
     with pytest.raises(ValueError, match='Of 11 observations'):
       predictor(*_episode(parts.environment), num_seen)
 
 
-def test_who_predicts():
-  assert isinstance(tiny.make_agent(), core.PredictorBuilder)
-  assert not isinstance(random_agent.RandomAgent(), core.PredictorBuilder)
+def test_agents_without_a_model_predict_nothing():
+  assert random_agent.RandomAgent().build(specs.make()).make_predictor(random_agent.RandomLearner(), seed=0) is None

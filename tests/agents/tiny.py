@@ -4,9 +4,11 @@ import functools
 
 import numpy as np
 
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit.agents.lambda_ import builder as builder_lib
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
+from lambda_kit.environments import spec as spec_lib
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import heads
@@ -38,7 +40,7 @@ def make_agent(decoded_steps=None, overshooting_steps=0, **options):
       cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_SIZES),
       terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_SIZES))
   arguments = dict(
-      cost_limit=1.0, action_repeat=1, world_model_factory=model,
+      world_model_factory=model,
       posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
       policy_factory=functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=_SIZES),
       critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
@@ -51,15 +53,19 @@ def make_agent(decoded_steps=None, overshooting_steps=0, **options):
 class Parts:
   """An agent with two random episodes in its replay."""
 
-  def __init__(self, num_constraints=1, **options):
+  def __init__(self, num_constraints=1, cost_limit=1.0, **options):
     self.environment = make_environment(num_constraints)
-    self.agent = make_agent(**options)
-    self.replay = self.agent.make_replay(self.environment, environment_steps=100, seed=0)
-    self.adder = self.agent.make_adder(self.replay)
-    self.learner = self.agent.make_learner(self.environment, self.agent.make_dataset_iterator(self.replay), seed=1)
-    self.actor = self.agent.make_actor(self.environment, self.learner, self.adder, seed=2, evaluation=False)
+    self.spec = spec_lib.make_spec(self.environment, cost_limit)
+    self.builder = make_agent(**options).build(self.spec)
+    self.replay = self.builder.make_replay(environment_steps=100, seed=0)
+    self.adder = self.builder.make_adder(self.replay)
+    self.learner = self.builder.make_learner(self.builder.make_dataset(self.replay), seed=1)
+    self.actor = self.make_actor(seed=2, evaluation=False, adder=self.adder)
     for _ in range(2):
       self.play()
+
+  def make_actor(self, seed, evaluation, adder=None):
+    return actor_lib.Actor(self.builder.make_actor_core(evaluation), self.learner, seed, adder)
 
   def play(self):
     """Lets the actor play an episode; returns its actions."""

@@ -7,29 +7,35 @@ import numpy as np
 from PIL import Image
 import pytest
 
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit.agents import random_agent
-from lambda_kit.training import evaluation
 from lambda_kit.analysis import prediction
-from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import evaluation
+from tests import specs
 from tests.agents import tiny
 
-_SEEDS = experiment_lib.Seeds.derive(0)
+_SEED = 3
 
 
-def _make_experiment(agent, episode_length=12):
+class _Experiment:
   """What a prediction needs of an experiment."""
-  environment = tiny.make_environment(episode_length=episode_length)
-  replay = agent.make_replay(environment, environment_steps=100, seed=0)
-  learner = agent.make_learner(environment, agent.make_dataset_iterator(replay), seed=1)
-  actor = agent.make_actor(environment, learner, None, seed=2, evaluation=True)
-  return types.SimpleNamespace(
-      agent=agent, evaluation_environment=environment, learner=learner, seeds=_SEEDS,
-      evaluator=evaluation.Evaluator(environment, actor, num_episodes=2), settings=types.SimpleNamespace(title='Tiny'))
+
+  def __init__(self, agent, episode_length=12):
+    environment = tiny.make_environment(episode_length=episode_length)
+    spec = specs.of(environment)
+    builder = agent.build(spec)
+    learner = builder.make_learner(builder.make_dataset(builder.make_replay(environment_steps=100, seed=0)), seed=1)
+    actor = actor_lib.Actor(builder.make_actor_core(evaluation=True), learner, seed=2)
+    self.evaluator = evaluation.Evaluator(environment, actor, spec, num_episodes=2)
+    self.predictor = builder.make_predictor(learner, _SEED)
+
+  def write(self, number, folder):
+    return prediction.write_prediction(self.predictor, self.evaluator.watch, number, 500, 'Tiny', folder)
 
 
 @pytest.fixture(scope='module')
 def experiment():
-  return _make_experiment(tiny.make_agent())
+  return _Experiment(tiny.make_agent())
 
 
 class TestWatching:
@@ -48,21 +54,22 @@ class TestWatching:
     assert observation['vector'].shape == (13, 2) and action.shape == (12, 2)
 
   @pytest.mark.parametrize('look', [lambda evaluator: evaluator.watch(0, 3),
-                                    lambda evaluator: next(evaluator.record(0, 1.0))])
+                                    lambda evaluator: next(evaluator.record(0))])
   def test_fresh_variables_are_acted_with(self, look):
     """A resumed run may film an evaluation that another process has run."""
     updated = []
-    actor = types.SimpleNamespace(update=lambda wait: updated.append(wait), reseed=lambda _: None,
+    actor = types.SimpleNamespace(update=lambda: updated.append(True), reseed=lambda _: None,
                                   observe_first=lambda _: None, observe=lambda *_: None,
                                   select_action=lambda _: np.zeros(2, np.float32))
-    look(evaluation.Evaluator(tiny.make_environment(), actor, num_episodes=2))
+    environment = tiny.make_environment()
+    look(evaluation.Evaluator(environment, actor, specs.of(environment), num_episodes=2))
     assert updated == [True]
 
 
 class TestWriting:
 
   def test_files_and_errors(self, experiment, tmp_path):
-    path = prediction.write_prediction(experiment, 1, 500, tmp_path)
+    path = experiment.write(1, tmp_path)
     assert path == tmp_path / 'prediction.png'
     assert sorted(file.name for file in tmp_path.iterdir()) == ['prediction.json', 'prediction.png', 'prediction.svg']
     with Image.open(path) as image:
@@ -71,9 +78,7 @@ class TestWriting:
     assert (content['environment_steps'], content['evaluation'], content['num_seen']) == (500, 1, 5)
     # An episode of 12 steps has 13 observations, of which 5 are seen.
     observation, action, _ = experiment.evaluator.watch(1, 12)
-    predictor = experiment.agent.make_predictor(experiment.evaluation_environment, experiment.learner,
-                                                _SEEDS.evaluation_actor)
-    result = predictor(observation, action, 5)
+    result = experiment.predictor(observation, action, 5)
     errors = content['errors']['vector']
     assert len(errors['model']) == len(errors['last_seen']) == 8
     np.testing.assert_allclose(errors['model'], np.abs(result.truth['vector'] - result.model['vector']).mean(axis=1))
@@ -82,18 +87,17 @@ class TestWriting:
 
   def test_a_run_goes_on_as_if_nothing_had_been_predicted(self, experiment, tmp_path):
     before = experiment.evaluator.run(1)
-    prediction.write_prediction(experiment, 1, 500, tmp_path / 'first')
+    experiment.write(1, tmp_path / 'first')
     after = experiment.evaluator.run(1)
-    prediction.write_prediction(experiment, 1, 500, tmp_path / 'second')
+    experiment.write(1, tmp_path / 'second')
     np.testing.assert_equal(before, after)
     for name in ('prediction.json', 'prediction.png', 'prediction.svg'):
       assert (tmp_path / 'first' / name).read_bytes() == (tmp_path / 'second' / name).read_bytes()
 
   def test_agents_without_a_model_have_none(self, tmp_path):
-    assert prediction.write_prediction(_make_experiment(random_agent.RandomAgent()), 0, 500, tmp_path) is None
+    assert _Experiment(random_agent.RandomAgent()).write(0, tmp_path) is None
     assert not list(tmp_path.iterdir())
 
   def test_an_episode_that_ends_too_soon_has_none(self, tmp_path):
-    short = _make_experiment(tiny.make_agent(), episode_length=4)
-    assert prediction.write_prediction(short, 0, 500, tmp_path) is None
+    assert _Experiment(tiny.make_agent(), episode_length=4).write(0, tmp_path) is None
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from tests.benchmarks import tiny_sizes
 
 def test_epochs_race_bare_steps():
   result = baseline_speed.measure(
-      'trpo_lagrangian', tiny_sizes.ROOT, ('gin/tiny_grid.gin',),
+      'trpo_lagrangian', tiny_sizes.ROOT, ('gin/tasks/grid.gin',),
       ('GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)', 'ObservationCritic.hidden_sizes = (8,)',
        'OnPolicyAgent.critic_iterations = 2', 'RolloutLoop.steps_per_epoch = 80'), num_environments=4, rounds=1)
   assert result['share'] == pytest.approx(result['steps_per_second'] / result['bare_steps_per_second'])

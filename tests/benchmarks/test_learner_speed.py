@@ -14,7 +14,7 @@ from lambda_kit.benchmarks import stand_ins
 
 _ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 _VECTORS = stand_ins.Size(
-    ('gin/tiny_grid.gin',), {'vector': (7,)},
+    ('gin/tasks/grid.gin',), {'vector': (7,)},
     ('WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 5', 'LambdaAgent.num_samples = 3',
      'LambdaAgent.horizon = 4', 'LambdaAgent.policy_gradient = @WholeGradient()', 'EpisodeBuffer.sequence_length = 6',
      'Swag.num_models = 2'), num_constraints=2)

@@ -11,10 +11,10 @@ from tests.benchmarks import tiny_sizes
 
 def test_shares_of_a_run_add_up():
   result = run_shares.measure(
-      tiny_sizes.ROOT, ('gin/tiny_grid.gin',),
+      tiny_sizes.ROOT, ('gin/tasks/grid.gin',),
       tiny_sizes.VECTORS.bindings + (
-          'run_experiment.environment_steps = 700', 'run_experiment.evaluate_every = 1000',
-          'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False', 'PeriodicUpdates.first = 200',
+          'experiment.environment_steps = 700', 'experiment.evaluate_every = 1000',
+          'experiment.evaluation_episodes = 1', 'experiment.with_video = False', 'PeriodicUpdates.first = 200',
           'PeriodicUpdates.initial_updates = 2', 'PeriodicUpdates.every = 100', 'PeriodicUpdates.updates = 2',
           'LambdaAgent.updates_per_call = 1'),
       paper_seconds=1.0)

@@ -10,7 +10,7 @@ from lambda_kit.benchmarks import stand_ins
 
 ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 VECTORS = stand_ins.Size(
-    ('gin/tiny_grid.gin',), {'vector': (2,)},
+    ('gin/tasks/grid.gin',), {'vector': (2,)},
     ('WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 5', 'LambdaAgent.num_samples = 3',
      'LambdaAgent.horizon = 4', 'EpisodeBuffer.sequence_length = 6', 'Swag.num_models = 2'))
 IMAGES = dataclasses.replace(

@@ -51,7 +51,8 @@ def test_what_is_misspelt_is_told_with_the_nearest(arguments, code, message):
     ('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks'), ('study', '--variants')])
 def test_help_of_a_command_lists_its_flags_and_those_of_gin(name, flag):
   done = _command(name, '--help')
-  for each in (flag, '--gin_file', '--gin_bindings'):
+  further = ['--task', '--size', '--agent', '--parts', '--[no]list'] if name == 'run' else []
+  for each in (flag, '--gin_file', '--gin_bindings', *further):
     assert f'\n  {each}: ' in done.stdout, done.stdout
   assert f'lambda-kit {name} --' in done.stdout  # The examples of its docstring.
 
@@ -100,6 +101,8 @@ def test_the_list_has_every_gin_file_with_its_header():
   done = _command('list')
   assert done.returncode == 0, done.stderr
   lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith('  ')}
-  root = resources.root()
-  assert set(lines) == {str(path.relative_to(root)) for path in (root / 'gin').rglob('*.gin')}
-  assert lines['gin/tiny_grid.gin'] == 'The built-in CMDP from vectors: all of LAMBDA in minutes on two cores'
+  gin = resources.root() / 'gin'
+  on_an_axis = [*gin.glob('sg6_*.gin'), *(path for path in gin.glob('*/*.gin') if path.parent.name != 'base')]
+  assert set(lines) == {path.stem.removeprefix('sg6_') for path in on_an_axis}
+  assert lines['unsafe'] == "No constraint (the paper's first ablation)"
+  assert _command('run', '--list').stdout == done.stdout

@@ -47,10 +47,10 @@ def test_an_experiment_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
   python = lambda *arguments: subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, timeout=300,
                                              capture_output=True, text=True, check=False)
   assert python('-c', 'import lambda_kit; print(lambda_kit.__file__)').stdout.startswith(str(package))
-  bindings = ('ENVIRONMENT_STEPS = 200', 'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False')
-  done = python('-m', 'lambda_kit', 'sweep', '--gin_file=gin/tiny_grid.gin', '--variants=random', '--run_memory=1',
+  bindings = ('ENVIRONMENT_STEPS = 200', 'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
+  done = python('-m', 'lambda_kit', 'sweep', '--gin_file=gin/tasks/grid.gin', '--variants=random', '--run_memory=1',
                 *(f'--gin_bindings={binding}' for binding in bindings), '--folder=runs')
   assert done.returncode == 0, done.stderr
-  assert (folder / 'runs' / 'tiny_grid' / 'random' / 'seed0' / 'evaluations.txt').exists()
+  assert (folder / 'runs' / 'grid' / 'random' / 'seed0' / 'evaluations.txt').exists()
   assert (folder / 'runs' / 'report' / 'index.html').exists()
   assert (cache / 'lambda_kit' / 'jax').is_dir() and [path.name for path in folder.iterdir()] == ['runs']

@@ -124,22 +124,22 @@ class TestDeadBindings:
         a/ToyMlp.name = 'x'
         a/b/ToyMlp.width = 2
         ''')
-    assert not configuration.superseded_bindings()
+    assert not configuration.unused_bindings()
 
-  def test_swapped_part_is_superseded(self, folder):
+  def test_swapped_part_is_not_in_use(self, folder):
     folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = %DECAY\nDECAY = 0.5',
                  'toy_run.posterior = @ToyEnsemble()\nToyEnsemble.members = 3')
-    assert configuration.superseded_bindings() == ['ToySwag.decay = %DECAY (1.gin:2)', 'DECAY = 0.5 (1.gin:3)']
+    assert configuration.unused_bindings() == ['DECAY = 0.5 (1.gin:3)', 'ToySwag.decay = %DECAY (1.gin:2)']
 
   def test_swap_by_a_flag(self, folder):
     folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5',
                  flags=('ToyEnsemble.members = 3', 'toy_run.posterior = @ToyEnsemble()'))
-    assert configuration.superseded_bindings() == ['ToySwag.decay = 0.5 (1.gin:2)']
+    assert configuration.unused_bindings() == ['ToySwag.decay = 0.5 (1.gin:2)']
 
   def test_swap_in_the_including_file(self, folder):
     folder.write('base.gin', 'toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5')
     folder.parse("include 'base.gin'\ntoy_run.posterior = @ToyEnsemble()")
-    assert configuration.superseded_bindings() == ['ToySwag.decay = 0.5 (base.gin:2)']
+    assert configuration.unused_bindings() == ['ToySwag.decay = 0.5 (base.gin:2)']
 
   def test_swap_within_one_file_is_an_error(self, folder):
     message = folder.error('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5\ntoy_run.posterior = @ToyEnsemble()')
@@ -149,7 +149,7 @@ class TestDeadBindings:
 
   def test_binding_that_a_later_layer_needs(self, folder):
     folder.parse('ToySwag.decay = 0.5', 'toy_run.posterior = @ToySwag()')
-    assert not configuration.superseded_bindings()
+    assert not configuration.unused_bindings()
 
   def test_binding_of_a_part_that_an_earlier_layer_swapped(self, folder):
     # That the same parameter was of use in the first layer is no excuse for the flag.
@@ -167,7 +167,7 @@ class TestDeadBindings:
   def test_macro_whose_use_was_overridden(self, folder):
     base, variant = 'STEPS = 3\ntoy_run.steps = %STEPS', 'toy_run.steps = 4'
     folder.parse(base, variant)
-    assert configuration.superseded_bindings() == ['STEPS = 3 (1.gin:1)']
+    assert configuration.unused_bindings() == ['STEPS = 3 (1.gin:1)']
     assert folder.error(base, variant, flags=('STEPS = 5',)) == (
         '--gin_bindings="STEPS = 5": STEPS configures nothing: nothing uses the macro. toy_run.steps was %STEPS '
         '(1.gin:2), but is now 4 (2.gin:1).')
@@ -205,7 +205,7 @@ class TestDeadBindings:
         'binding: a/ToyMlp.width = 1 (1.gin:2), b/ToyMlp.width = 2 (1.gin:3).')
     folder.parse('ToyMlp.width = 3\ntoy_run.parts = [@a/ToyMlp(), @b/ToyMlp()]',
                  'a/ToyMlp.width = 1\nb/ToyMlp.width = 2')
-    assert configuration.superseded_bindings() == ['ToyMlp.width = 3 (1.gin:1)']
+    assert configuration.unused_bindings() == ['ToyMlp.width = 3 (1.gin:1)']
 
   def test_cycles_end(self, folder):
     folder.parse('toy_run.critic = @ToyCritic\nToyCritic.mlp = @ToyCritic')

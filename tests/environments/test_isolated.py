@@ -18,6 +18,7 @@ from lambda_kit.environments.processes import isolated
 from lambda_kit.environments import wrappers
 from lambda_kit.training import environment_loop
 
+from tests import loops
 from tests.environments import parallel_fakes as fakes
 from tests.faults import runs
 
@@ -144,7 +145,7 @@ class TestEquality:
   def test_a_run_equals_one_without_it(self, tmp_path):
     """Through the launcher, with evaluations and checkpoints."""
     runs.finish(tmp_path / 'direct', runs.RANDOM)
-    runs.finish(tmp_path / 'isolated', (*runs.RANDOM, '--gin_file=gin/variants/isolated.gin'))
+    runs.finish(tmp_path / 'isolated', (*runs.RANDOM, '--gin_file=gin/run/isolated.gin'))
     assert 'IsolatedEnvironment.step_timeout' in (tmp_path / 'isolated' / 'operative_config.gin').read_text()
     for kind in ('episode', 'evaluation'):
       assert runs.rows(tmp_path / 'isolated', kind) == runs.rows(tmp_path / 'direct', kind)
@@ -270,17 +271,18 @@ class TestLoop:
   def test_the_loop_gives_up_what_fails_and_goes_on(self, fault, make):
     """Of the episodes 0 to 5 the numbers 1 and 4 fail in their second step."""
     environment = make(functools.partial(fakes.make_faulty_walk, fault=fault), step_timeout=1.0)
-    actor = random_agent.RandomActor(environment.action_spec(), seed=0)
-    loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0,
-                                            max_failed_episodes=2)
+    actor = loops.random_actor(environment, seed=0)
+    loop = environment_loop.EnvironmentLoop(
+        loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2))
     logger = _Rows()
     loop.connect(logger)
-    lengths = [summary and summary.length for summary in (loop.run_episode() for _ in range(6))]
-    assert lengths == [3, None, 5, 3, None, 5]  # 3 + n % 3.
+    for _ in range(6):
+      loop.advance()
+    assert [row['length'] for _, row in logger.rows] == [3, 5, 3, 5]  # 3 + n % 3, without episodes 1 and 4.
     assert loop.state.failed_episodes == 2 and loop.state.episodes == 4 == len(logger.rows)
     # The walk says that each step was two: 16 in whole episodes, and one in each that failed.
     assert loop.state.environment_steps == 2 * (16 + 2)
     assert environment.next_episode == 6
-    loop.run_episode()
+    loop.advance()
     with pytest.raises(isolated.EnvironmentFailure, match=_MESSAGES[fault]):
-      loop.run_episode()
+      loop.advance()

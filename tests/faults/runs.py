@@ -16,16 +16,16 @@ from lambda_kit.replay import episodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-_SIZES = ('run_experiment.evaluate_every = 300', 'run_experiment.evaluation_episodes = 2',
-          'run_experiment.with_video = False', 'run_experiment.checkpoint_steps = 200', 'GridCmdp.episode_length = 20')
-RANDOM = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/variants/random.gin',
+_SIZES = ('experiment.evaluate_every = 300', 'experiment.evaluation_episodes = 2',
+          'experiment.with_video = False', 'experiment.checkpoint_steps = 200', 'GridCmdp.episode_length = 20')
+RANDOM = ('--gin_file=gin/tasks/grid.gin', '--gin_file=gin/agents/random.gin',
           *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')))
-LAMBDA = ('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in (
+LAMBDA = ('--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in (
     *_SIZES, 'ENVIRONMENT_STEPS = 1_000', 'WIDTH = 8', 'PeriodicUpdates.first = 100',
     'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.every = 50', 'PeriodicUpdates.updates = 2',
     'LambdaAgent.num_start_states = 16',
     'LambdaAgent.batch_size = 4', 'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3',
-    'EpisodeBuffer.sequence_length = 5', 'EpisodeBuffer.max_bytes = 12_000', 'EpisodicBudget.episode_length = 20',
+    'EpisodeBuffer.sequence_length = 5', 'EpisodeBuffer.max_bytes = 12_000',
     'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2')))
 
 # Gathers episodes by LAMBDA's actor and never learns: a replay without the seconds of compiling a learner.

@@ -7,11 +7,8 @@ import signal
 import subprocess
 import sys
 
-import gin
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.config import configuration
 from tests.faults import runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -19,13 +16,13 @@ _METHODS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
 _BINDINGS = ('ENVIRONMENT_STEPS = 600', 'GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)',
              'ObservationCritic.hidden_sizes = (8,)', 'OnPolicyAgent.critic_iterations = 2',
              'RolloutLoop.steps_per_epoch = 40', 'RolloutLoop.num_environments = 2',
-             'run_experiment.evaluate_every = 300',
-             'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False',
-             'run_experiment.checkpoint_steps = 100')
+             'experiment.evaluate_every = 300',
+             'experiment.evaluation_episodes = 1', 'experiment.with_video = False',
+             'experiment.checkpoint_steps = 100')
 
 
 def _arguments(method, *bindings):
-  return ('--gin_file=gin/tiny_grid.gin', f'--gin_file=gin/baselines/{method}.gin',
+  return ('--gin_file=gin/tasks/grid.gin', f'--gin_file=gin/agents/{method}.gin',
           *(f'--gin_bindings={binding}' for binding in (*_BINDINGS, *bindings)))
 
 
@@ -59,19 +56,11 @@ def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
   runs.assert_same_outcome(workdir, reference)
 
 
-@pytest.mark.parametrize('task', sorted(path.stem for path in (_ROOT / 'gin').glob('sg6_*.gin')) + ['tiny_grid'])
-@pytest.mark.parametrize('method', _METHODS)
-def test_every_baseline_fits_every_experiment(task, method):
-  vector = [] if task == 'tiny_grid' else ['gin/variants/vector.gin']
-  configuration.parse([f'gin/{task}.gin', f'gin/baselines/{method}.gin', *vector], search_paths=[str(_ROOT)])
-  gin.clear_config()
-
-
 @pytest.mark.parametrize('method, binding, message', [
     ('ppo', 'COST_LIMIT = -1.0', 'limits must be finite and not negative'),
     ('cpo', 'GridCmdp.num_constraints = 2', 'Cpo solves for one constraint'),
     ('ppo', 'RolloutLoop.num_processes = 1_000', 'between 1 and'),
-    ('ppo', 'run_experiment.schedule = @PeriodicUpdates()', 'RolloutLoop takes one update for each epoch'),
+    ('ppo', 'experiment.schedule = @PeriodicUpdates()', 'RolloutLoop takes one update for each epoch'),
     ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 5 agent steps'),
 ])
 def test_bad_input_is_one_clear_message(method, binding, message, tmp_path):

@@ -10,6 +10,7 @@ import gin
 import numpy as np
 import pytest
 
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.training.checkpoints import store as store_lib
 from lambda_kit.config import configuration
@@ -90,17 +91,14 @@ def test_the_exported_policy_acts_as_the_agent_in_a_fresh_process(evaluated, tmp
                   str(tmp_path / 'actions.npy')], cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(runs.ROOT)),
                  timeout=300, check=True)
   checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
-
-  def act(experiment):
+  configuration.parse([str(workdir / 'config.gin')])
+  with experiment_lib.build() as experiment:
     experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
-    actor = experiment.agent.make_actor(experiment.evaluation_environment, experiment.learner, None,
-                                        experiment.seeds.evaluation_actor, evaluation=True)
+    actor = actor_lib.Actor(experiment.builder.make_actor_core(evaluation=True), experiment.learner,
+                            experiment.seeds.evaluation_actor)
     actor.reseed(7)
     actor.observe_first(experiment.evaluation_environment.reset())
-    return np.array([actor.select_action({'vector': row}) for row in _OBSERVATIONS])
-
-  configuration.parse([str(workdir / 'config.gin')])
-  expected = experiment_lib.run_experiment(job=act)
+    expected = np.array([actor.select_action({'vector': row}) for row in _OBSERVATIONS])
   gin.clear_config()
   actions = np.load(tmp_path / 'actions.npy')
   assert actions.dtype == expected.dtype and actions.tobytes() == expected.tobytes()

@@ -17,14 +17,14 @@ _BINDINGS = (
     'WIDTH = 16', 'LambdaAgent.batch_size = 4', 'LambdaAgent.num_start_states = 12', 'LambdaAgent.horizon = 3',
     'LambdaAgent.updates_per_call = 1', 'LambdaAgent.num_devices = None', 'EpisodeBuffer.sequence_length = 6',
     'Swag.num_models = 2', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 2',
-    'PeriodicUpdates.updates = 2', 'run_experiment.evaluate_every = 200', 'run_experiment.evaluation_episodes = 2',
-    'run_experiment.with_video = False')
+    'PeriodicUpdates.updates = 2', 'experiment.evaluate_every = 200', 'experiment.evaluation_episodes = 2',
+    'experiment.with_video = False')
 
 
 def _start(workdir, steps, num_devices, *options):
   bindings = [f'--gin_bindings={binding}' for binding in (*_BINDINGS, f'ENVIRONMENT_STEPS = {steps}')]
   return subprocess.Popen(
-      [sys.executable, 'launchers/run.py', '--gin_file=gin/tiny_grid.gin', *bindings, f'--workdir={workdir}', *options],
+      [sys.executable, 'launchers/run.py', '--gin_file=gin/tasks/grid.gin', *bindings, f'--workdir={workdir}', *options],
       cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(
           os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS=f'--xla_force_host_platform_device_count={num_devices}'))
 

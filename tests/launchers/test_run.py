@@ -10,18 +10,14 @@ import subprocess
 import sys
 import time
 
-import gin
 from PIL import Image
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.config import configuration
-
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The launcher's own work, with an agent that costs nothing.
-_TINY = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/variants/random.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
-         '--gin_bindings=run_experiment.evaluate_every = 500', '--gin_bindings=run_experiment.evaluation_episodes = 2')
+_TINY = ('--gin_file=gin/tasks/grid.gin', '--gin_file=gin/agents/random.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
+         '--gin_bindings=experiment.evaluate_every = 500', '--gin_bindings=experiment.evaluation_episodes = 2')
 
 
 def _command(*arguments):
@@ -68,14 +64,14 @@ def test_a_run_leaves_everything(tiny):
   with Image.open(io.BytesIO(images['evaluation/video'].encoded_image_string)) as image:
     assert image.format == 'GIF' and image.n_frames > 20 and image.size == (128, 128)
   assert all(image.step == 1500 for image in images.values()) and len(images) == 2  # A random agent predicts nothing.
-  assert 'run_experiment.seed = 7' in (workdir / 'config.gin').read_text()
+  assert 'experiment.seed = 7' in (workdir / 'config.gin').read_text()
   assert 'GridCmdp.slip = 0.05' in (workdir / 'operative_config.gin').read_text()  # A default.
 
 
 def test_the_saved_config_runs_again_with_the_same_result(tiny, tmp_path):
   workdir, _ = tiny
   done = _run(f'--gin_file={workdir / "config.gin"}', f'--workdir={tmp_path}', '--gin_bindings='
-              'run_experiment.with_video = False')
+              'experiment.with_video = False')
   assert done.returncode == 0, done.stderr
   for kind in ('episode', 'evaluation'):
     ours, theirs = _rows(tmp_path / f'{kind}.jsonl'), _rows(workdir / f'{kind}.jsonl')
@@ -97,6 +93,27 @@ def test_a_run_does_not_go_on_with_another_configuration(tiny, tmp_path):
   assert 'slip' in (workdir / 'config.gin').read_text() and 'slip' not in (workdir / 'config.0.gin').read_text()
 
 
+def test_a_workdir_alone_goes_on_with_what_it_holds(tiny, tmp_path):
+  workdir = tmp_path / 'a copy'
+  shutil.copytree(tiny[0], workdir)
+  config = (workdir / 'config.gin').read_text()
+  done = _run(f'--workdir={workdir}')
+  assert done.returncode == 0 and 'Going on from step 1,500' in done.stdout, done.stderr
+  assert (workdir / 'config.gin').read_text() == config
+  done = _run(f'--workdir={workdir}', '--gin_bindings=ENVIRONMENT_STEPS = 2_000')
+  assert done.returncode != 0 and '+ ENVIRONMENT_STEPS = 2000' in done.stderr and '--allow_config_change' in done.stderr
+  done = _run(f'--workdir={workdir}', '--gin_bindings=ENVIRONMENT_STEPS = 2_000', '--allow_config_change')
+  assert done.returncode == 0 and _rows(workdir / 'evaluation.jsonl')[-1]['environment_steps'] == 2000, done.stderr
+
+
+def test_names_are_short_for_files():
+  done = _run('--task=grid', '--agent=random', '--parts=isolated', '--dry_run')
+  files = _run('--gin_file=gin/run/isolated.gin', '--gin_file=gin/agents/random.gin', '--gin_file=gin/tasks/grid.gin',
+               '--dry_run')
+  assert done.returncode == 0 and 'experiment.environment_factory = @IsolatedEnvironment' in done.stdout
+  assert done.stdout == files.stdout
+
+
 def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
   workdir = tmp_path / 'copy'
   shutil.copytree(tiny[0], workdir)
@@ -111,23 +128,13 @@ _SG6 = ('sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1', 's
 
 
 @pytest.mark.parametrize('layers', [
-    *((task, 'variants/random', 'variants/vector') for task in _SG6), ('sg6_pointgoal1', 'variants/quick'), ('tiny_grid',)])
+    *((task, 'agents/random', 'parts/observe_vector') for task in _SG6), ('sg6_pointgoal1', 'sizes/quick'),
+    ('tasks/grid',)])
 def test_experiments_build_and_step(layers, tmp_path):
   done = _run(*(f'--gin_file=gin/{layer}.gin' for layer in layers), '--dry_run', f'--workdir={tmp_path / "none"}')
   assert done.returncode == 0, done.stderr
-  assert 'run_experiment.environment_steps = %ENVIRONMENT_STEPS' in done.stdout and 'one step was taken' in done.stdout
+  assert 'experiment.environment_steps = %ENVIRONMENT_STEPS' in done.stdout and 'one step was taken' in done.stdout
   assert not (tmp_path / 'none').exists()
-
-
-@pytest.mark.parametrize('task', [*_SG6, 'tiny_grid'])
-@pytest.mark.parametrize('variant', sorted(path.stem for path in (_ROOT / 'gin' / 'variants').iterdir()))
-def test_every_variant_fits_every_experiment(task, variant):
-  if task == 'tiny_grid' and variant in ('quick', 'vector', 'vector_small'):
-    with pytest.raises(configuration.ConfigurationError, match='SafetyGymnasium'):  # These are about its tasks.
-      configuration.parse([f'gin/{task}.gin', f'gin/variants/{variant}.gin'], search_paths=[str(_ROOT)])
-  else:
-    configuration.parse([f'gin/{task}.gin', f'gin/variants/{variant}.gin'], search_paths=[str(_ROOT)])
-  gin.clear_config()
 
 
 def test_lambda_learns_through_the_launcher(tmp_path):
@@ -135,8 +142,8 @@ def test_lambda_learns_through_the_launcher(tmp_path):
   bindings = ('WIDTH = 8', 'ENVIRONMENT_STEPS = 500', 'PeriodicUpdates.first = 200',
               'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16', 'LambdaAgent.batch_size = 4',
               'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3', 'EpisodeBuffer.sequence_length = 5',
-              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'run_experiment.evaluation_episodes = 1')
-  done = _run('--gin_file=gin/tiny_grid.gin', *(f'--gin_bindings={binding}' for binding in bindings),
+              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'experiment.evaluation_episodes = 1')
+  done = _run('--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in bindings),
               f'--workdir={tmp_path}')
   assert done.returncode == 0, done.stderr
   rows = _rows(tmp_path / 'learner.jsonl')
@@ -170,12 +177,17 @@ def test_interrupts_keep_everything_written(number, tmp_path):
     (('--gin_file=gin/sg6_pointgaol1.gin',), 'Did you mean gin/sg6_pointgoal1.gin'),
     ((*_TINY, '--gin_bindings=GridCmdp.slipp = 0.1'), 'Did you mean slip'),
     ((*_TINY, '--gin_bindings=SafetyGymnasium.image_size = 32'), 'SafetyGymnasium.image_size configures nothing'),
-    (('--gin_file=gin/base/lambda.gin', '--gin_file=gin/envs/grid.gin'), 'ENVIRONMENT_STEPS must be set'),
-    (('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/random.gin', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
+    (('--gin_file=gin/agents/lambda.gin',), 'gin/agents/lambda.gin needs a task'),
+    (('--task=safety_gymnasium',), 'the macro TASK must be set'),
+    (('--task=gird',), 'Did you mean grid'),
+    (('--task=grid', '--size=quick'), 'gin/sizes/quick.gin does not fit gin/tasks/grid.gin'),
+    (('--task=grid', '--agent=ppo', '--parts=greedy'), 'gin/parts/greedy.gin has no effect with gin/agents/ppo.gin'),
+    (('--task=grid', '--gin_bindings=LambdaAgent.cost_bound = @UpperBound'), 'cost_bound = @UpperBound().'),
+    (('--task=pointgoal1', '--agent=random', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
      'Did you mean SafetyPointGoal1-v0'),
     ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
-    (('--gin_file=gin/tiny_grid.gin', '--gin_bindings=LambdaAgent.horizon = 0'), 'LambdaAgent.horizon must be at least 1'),
-    (('--gin_file=gin/tiny_grid.gin', '--gin_bindings=LambdaAgent.num_devices = 3'), 'and JAX sees 1'),
+    (('--task=grid', '--gin_bindings=LambdaAgent.horizon = 0'), 'LambdaAgent.horizon must be at least 1'),
+    (('--gin_file=gin/tasks/grid.gin', '--gin_bindings=LambdaAgent.num_devices = 3'), 'and JAX sees 1'),
     ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
 ])
 def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
@@ -190,7 +202,7 @@ def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
 
 def test_a_machine_without_opengl_is_told_what_to_install(tmp_path):
   """An EGL that finds no vendor, as on a machine with libegl1 but no Mesa."""
-  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/variants/random.gin', '--dry_run', MUJOCO_GL='egl',
+  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/agents/random.gin', '--dry_run', MUJOCO_GL='egl',
               __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
   assert done.returncode != 0
   assert 'apt-get install' in done.stderr and 'libgl1-mesa-dri' in done.stderr and 'Traceback' not in done.stderr

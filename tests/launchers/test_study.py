@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_EXPERIMENTS = ('--gin_file=gin/tiny_grid.gin', '--gin_file=gin/tiny_grid_images.gin')
-_BINDINGS = ('ENVIRONMENT_STEPS = 40', 'GridCmdp.episode_length = 20', 'run_experiment.evaluate_every = 20',
-             'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False')
+_EXPERIMENTS = ('--gin_file=gin/tasks/grid.gin', '--gin_file=gin/tasks/grid_images.gin')
+_BINDINGS = ('ENVIRONMENT_STEPS = 40', 'GridCmdp.episode_length = 20', 'experiment.evaluate_every = 20',
+             'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
 
 
 def _study(*flags: str) -> subprocess.CompletedProcess:
@@ -22,9 +22,9 @@ def test_each_experiment_has_its_variants(tmp_path):
   assert result.returncode == 0, result.stderr
   done = json.loads((tmp_path / 'study.json').read_text())
   assert [(one['experiment'], [outcome['variant'] for outcome in one['outcomes']]) for one in done] == [
-      ('tiny_grid', ['random']), ('tiny_grid_images', ['lambda'])]
+      ('grid', ['random']), ('grid_images', ['lambda'])]
   assert {path.name for path in (tmp_path / 'config').iterdir()} == {
-      'tiny_grid-random.gin', 'tiny_grid_images-lambda.gin'}
+      'grid-random.gin', 'grid_images-lambda.gin'}
   assert (tmp_path / 'study.md').exists() and (tmp_path / 'study.png').exists()
 
 

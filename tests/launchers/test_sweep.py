@@ -15,8 +15,8 @@ from lambda_kit.training.checkpoints import lock
 from lambda_kit.sweeps import workdirs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = ('--gin_file=gin/tiny_grid.gin', '--variants=random', '--gin_bindings=ENVIRONMENT_STEPS = 500',
-         '--gin_bindings=run_experiment.evaluation_episodes = 1', '--gin_bindings=run_experiment.with_video = False',
+_TINY = ('--gin_file=gin/tasks/grid.gin', '--variants=random', '--gin_bindings=ENVIRONMENT_STEPS = 500',
+         '--gin_bindings=experiment.evaluation_episodes = 1', '--gin_bindings=experiment.with_video = False',
          '--run_memory=1', '--memory=4')
 
 
@@ -39,8 +39,8 @@ def finished(tmp_path_factory):
 
 def test_a_sweep_leaves_finished_runs_and_their_report(finished):
   folder, done = finished
-  assert all(workdirs.is_finished(folder / 'tiny_grid' / 'random' / f'seed{seed}') for seed in (0, 1))
-  assert 'tiny_grid/random/seed1: done' in done.stdout and '2 runs' in done.stdout
+  assert all(workdirs.is_finished(folder / 'grid' / 'random' / f'seed{seed}') for seed in (0, 1))
+  assert 'grid/random/seed1: done' in done.stdout and '2 runs' in done.stdout
   scores = json.loads((folder / 'report' / 'scores.json').read_text())
   assert 'Random' in json.dumps(scores) and 'of which 2 have a score' in done.stdout
   assert (folder / 'report' / 'index.html').exists()
@@ -48,12 +48,12 @@ def test_a_sweep_leaves_finished_runs_and_their_report(finished):
 
 def test_the_same_command_repeats_nothing_and_a_larger_one_only_what_is_missing(finished):
   folder, _ = finished
-  log = folder / 'tiny_grid' / 'random' / 'seed0' / 'episode.jsonl'
-  before = log.stat().st_mtime_ns, (folder / 'tiny_grid' / 'random' / 'seed0.out').read_text()
+  log = folder / 'grid' / 'random' / 'seed0' / 'episode.jsonl'
+  before = log.stat().st_mtime_ns, (folder / 'grid' / 'random' / 'seed0.out').read_text()
   done = _sweep(*_TINY, '--seeds=3', f'--folder={folder}')
   assert done.returncode == 0 and '3 runs, of which 2 were done before' in done.stdout, done.stderr
-  assert (log.stat().st_mtime_ns, (folder / 'tiny_grid' / 'random' / 'seed0.out').read_text()) == before
-  assert workdirs.is_finished(folder / 'tiny_grid' / 'random' / 'seed2')
+  assert (log.stat().st_mtime_ns, (folder / 'grid' / 'random' / 'seed0.out').read_text()) == before
+  assert workdirs.is_finished(folder / 'grid' / 'random' / 'seed2')
 
 
 def test_a_dry_run_prints_commands_for_a_shell(finished):
@@ -63,15 +63,15 @@ def test_a_dry_run_prints_commands_for_a_shell(finished):
   assert len(lines) == 5 and lines[0].startswith('# finished: ') and lines[1].startswith('# finished: ')
   words = shlex.split(lines[4])
   assert words[1:4] == ['-m', 'lambda_kit', 'run'] and '--gin_bindings=ENVIRONMENT_STEPS = 500' in words
-  assert '--seed=4' in words and not (folder / 'tiny_grid' / 'random' / 'seed4').exists()
+  assert '--seed=4' in words and not (folder / 'grid' / 'random' / 'seed4').exists()
 
 
 def test_an_index_is_one_run_of_the_grid(finished):
   folder, _ = finished
   done = _sweep(*_TINY, '--seeds=9', f'--folder={folder}', '--index=8')
   assert done.returncode == 0, done.stderr
-  assert workdirs.is_finished(folder / 'tiny_grid' / 'random' / 'seed8')
-  assert not (folder / 'tiny_grid' / 'random' / 'seed7').exists()
+  assert workdirs.is_finished(folder / 'grid' / 'random' / 'seed8')
+  assert not (folder / 'grid' / 'random' / 'seed7').exists()
   done = _sweep(*_TINY, '--seeds=9', f'--folder={folder}', '--index=9')
   assert done.returncode != 0 and 'indices are 0 to 8, as in sbatch --array=0-8' in done.stderr
 
@@ -90,9 +90,9 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
 
 def test_an_interrupted_sweep_goes_on(tmp_path):
   arguments = (*_TINY, '--gin_bindings=ENVIRONMENT_STEPS = 20_000',
-               '--gin_bindings=run_experiment.evaluate_every = 20_000', f'--folder={tmp_path}')
+               '--gin_bindings=experiment.evaluate_every = 20_000', f'--folder={tmp_path}')
   process = subprocess.Popen(_command(*arguments), cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-  workdir = tmp_path / 'tiny_grid' / 'random' / 'seed0'
+  workdir = tmp_path / 'grid' / 'random' / 'seed0'
   deadline = time.monotonic() + 120
   while not workdirs.steps_done(workdir) and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -108,7 +108,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
 def test_a_run_that_fails_at_once_on_every_seed_stops_the_sweep(tmp_path):
   # The configuration is valid. What is wrong shows when the parts are built.
   done = _sweep(*_TINY, '--seeds=2', '--gin_bindings=COST_LIMIT = (1.0, 2.0)', f'--folder={tmp_path}')
-  assert done.returncode != 0 and 'random on tiny_grid fails at once with every seed' in done.stderr
+  assert done.returncode != 0 and 'random on grid fails at once with every seed' in done.stderr
   assert 'seed 0, 1: error: ' in done.stderr and 'limit' in done.stderr and 'Traceback' not in done.stderr
   assert done.stdout.count(': running') == 2  # No seed was tried twice.
   assert [line.split() for line in done.stdout.splitlines() if line.strip()][-1] == ['2', 'runs', '0', '0', '0', '2']

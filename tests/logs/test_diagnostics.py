@@ -7,6 +7,7 @@ import gin
 import numpy as np
 import pytest
 
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.config import gin_internals
@@ -235,7 +236,7 @@ class TestDiagnostics:
       group.write(kind, row)
     group.write('diagnosis', {'environment_steps': 1, 'name': 'other', 'message': 'text'})
     group.close()
-    assert [row['name'] for row in loggers.read_jsonl(tmp_path / 'diagnosis.jsonl')] == ['exploding_kl', 'other']
+    assert [row['name'] for row in rows_lib.read_jsonl(tmp_path / 'diagnosis.jsonl')] == ['exploding_kl', 'other']
 
   def test_refuses_windows_and_symptoms_that_make_no_sense(self):
     with pytest.raises(ValueError, match='at least 1'):

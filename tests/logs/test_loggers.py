@@ -15,6 +15,7 @@ from PIL import Image
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit import core
 from lambda_kit.logs import loggers
 
@@ -31,8 +32,8 @@ class TestJsonl:
     logger.write('episode', {'environment_steps': 1000, 'episode_return': 1.5, 'cost_return': [25.0, 0.0]})
     logger.write('learner', {'environment_steps': 1000, 'loss': 0.25})
     logger.close()
-    (episode,) = loggers.read_jsonl(tmp_path / 'new' / 'logs' / 'episode.jsonl')
-    (learner,) = loggers.read_jsonl(tmp_path / 'new' / 'logs' / 'learner.jsonl')
+    (episode,) = rows_lib.read_jsonl(tmp_path / 'new' / 'logs' / 'episode.jsonl')
+    (learner,) = rows_lib.read_jsonl(tmp_path / 'new' / 'logs' / 'learner.jsonl')
     assert before <= episode.pop('time') <= time.time()
     assert episode == {'environment_steps': 1000, 'episode_return': 1.5, 'cost_return': [25.0, 0.0]}
     assert learner['loss'] == 0.25
@@ -43,7 +44,7 @@ class TestJsonl:
         'environment_steps': np.int64(7), 'safe': np.bool_(True), 'episode_return': np.float32(0.5),
         'cost_return': np.array([1.0, 2.0], np.float32), 'loss': jnp.asarray(0.75), 'note': 'text',
         'cost_returns': [np.array([1.0, 2.0]), np.array([3.0, 4.0])]})
-    (row,) = loggers.read_jsonl(tmp_path / 'evaluation.jsonl')
+    (row,) = rows_lib.read_jsonl(tmp_path / 'evaluation.jsonl')
     del row['time']
     assert row == {'environment_steps': 7, 'safe': True, 'episode_return': 0.5, 'cost_return': [1.0, 2.0],
                    'loss': 0.75, 'note': 'text', 'cost_returns': [[1.0, 2.0], [3.0, 4.0]]}
@@ -64,7 +65,7 @@ class TestJsonl:
     logger = loggers.JsonlLogger(tmp_path)
     for steps in (1, 2, 3):
       logger.write('episode', {'environment_steps': steps})
-      assert len(loggers.read_jsonl(tmp_path / 'episode.jsonl')) == steps
+      assert len(rows_lib.read_jsonl(tmp_path / 'episode.jsonl')) == steps
 
   def test_continues_a_file_after_cutting_its_torn_line(self, tmp_path):
     path = tmp_path / 'episode.jsonl'
@@ -84,7 +85,7 @@ class TestJsonl:
     logger.close()
     logger = loggers.JsonlLogger(tmp_path, resume_from=2000)
     logger.write('episode', {'environment_steps': 3000, 'run': 'second'})
-    rows = loggers.read_jsonl(tmp_path / 'episode.jsonl')
+    rows = rows_lib.read_jsonl(tmp_path / 'episode.jsonl')
     assert [(row['environment_steps'], row['run']) for row in rows] == [
         (1000, 'first'), (2000, 'first'), (3000, 'second')]
     assert os.listdir(tmp_path) == ['episode.jsonl']
@@ -118,7 +119,7 @@ class TestJsonl:
     path.write_bytes(b'{"environment_steps": 1}\n\xff\x00rubbish\n3\n{"environment_steps": 4}\n{"envir')
     warnings = []
     monkeypatch.setattr(logging, 'warning', lambda message, *args: warnings.append(message % args))
-    assert [row['environment_steps'] for row in loggers.read_jsonl(path)] == [1, 4]
+    assert [row['environment_steps'] for row in rows_lib.read_jsonl(path)] == [1, 4]
     assert len(warnings) == 3
     for warning, line in zip(warnings, (2, 3, 5)):
       assert warning.startswith(f'{path}, line {line}:')

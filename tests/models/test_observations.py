@@ -38,7 +38,7 @@ def _shapes(function, *inputs):
 class EncodersTest(parameterized.TestCase):
 
   def test_images_of_the_built_in_cmdp_are_seen_to_their_edge(self):
-    configuration.parse(['gin/tiny_grid_images.gin'], [], search_paths=[str(_ROOT)])
+    configuration.parse(['gin/tasks/grid_images.gin'], [], search_paths=[str(_ROOT)])
     self.addCleanup(gin.clear_config)
     settings = {name: gin.query_parameter(f'ImageEncoder.{name}') for name in ('depth', 'kernels')}
     encoder = hk.without_apply_rng(hk.transform(lambda image: encoders.ImageEncoder(**settings)(image)))

@@ -8,12 +8,13 @@ import numpy as np
 
 from lambda_kit.safety import bounds
 from lambda_kit.planners import mpc
+from tests import specs
 from tests.planners import fakes
 
 _MODEL = fakes.LinearModel()
 _NOISY_MODEL = fakes.LinearModel(noisy=True)
 _KEY = jax.random.key(0)
-_FREE = (np.inf,)  # A limit that rejects nothing.
+_FREE = specs.make(cost_limits=(np.inf,))  # A limit that rejects nothing.
 
 
 def _plan(planner, params, x=0.0, model=_MODEL):
@@ -64,7 +65,7 @@ def test_finds_the_best_open_loop_plan():
 
   states = x + gain * lower @ expected
   value = -(np.diag(weights) * ((states - goal)**2 + effort * expected**2)).sum()
-  planner = mpc.CemPlanner(limits=_FREE, horizon=horizon, discount=discount)
+  planner = mpc.CemPlanner(_FREE, horizon=horizon, discount=discount)
   plan = jax.jit(lambda params: planner.plan(_KEY, params, _NOISY_MODEL, fakes.start_state(x), planner.initial_plan(1)))
   for noise, tolerance in ((0.0, 0.05), (0.02, 0.2)):
     result = plan(fakes.stack_params(4, gain=gain, goal=goal, effort=effort, noise=noise))
@@ -75,7 +76,7 @@ def test_finds_the_best_open_loop_plan():
 def test_plans_can_be_judged_without_luck():
   # One step to the goal 0.5. With noise of deviation 1, the luckiest of a thousand plans is hardly ever the best one.
   params = fakes.stack_params(1, gain=1.0, goal=0.5, noise=1.0)
-  by_luck, without = (_plan(mpc.CemPlanner(limits=_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL)
+  by_luck, without = (_plan(mpc.CemPlanner(_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL)
                       for scale in (1.0, 0.0))
   np.testing.assert_allclose(without.actions, [[0.5]], atol=0.01)
   assert abs(by_luck.actions[0, 0] - 0.5) > 0.1
@@ -85,7 +86,7 @@ def test_the_mean_return_and_the_costliest_sample_count():
   # Return v sum(a) for values 0, 1, 2; cost p sum(a) / 2 for prices 1, 2, 6; undiscounted. With a limit of 600 in 1,000
   # steps: 6 sum(a) / 2 <= 0.6, so that sum(a) <= 0.2, with a return of 1 * 0.2.
   params = fakes.stack_params(3, value=[0, 1, 2], price=[1, 2, 6])
-  settings = dict(limits=(600.0,), horizon=2, discount=1.0, cost_discount=1.0)
+  settings = dict(spec=specs.make(cost_limits=(600.0,)), horizon=2, discount=1.0, cost_discount=1.0)
   result = _plan(mpc.CemPlanner(**settings), params)
   assert result.feasible and result.actions.sum() <= 0.2 + 1e-6
   np.testing.assert_allclose(result.actions.sum(), 0.2, atol=0.02)
@@ -101,7 +102,7 @@ def test_the_mean_return_and_the_costliest_sample_count():
 
 def test_a_second_constraint_binds():
   # The second cost is twice the first: a <= 0.5 by the first limit, 2 a <= 0.6 by the second.
-  planner = mpc.CemPlanner(limits=(500.0, 600.0), horizon=1, iterations=4)
+  planner = mpc.CemPlanner(specs.make(cost_limits=(500.0, 600.0)), horizon=1, iterations=4)
   result = _plan(planner, fakes.stack_params(2, value=1.0, price=1.0), model=fakes.LinearModel(num_constraints=2))
   np.testing.assert_allclose(result.actions, [[0.3]], atol=0.02)
   np.testing.assert_allclose(result.cost, [0.3, 0.6], atol=0.04)
@@ -109,8 +110,9 @@ def test_a_second_constraint_binds():
 
 def test_raw_step_budget_ignores_the_action_repeat():
   for action_repeat in (1, 2):
-    np.testing.assert_allclose(mpc.raw_step_budget([25.0, 10.0], 0.995, 8, action_repeat), [0.025, 0.01])
-  np.testing.assert_allclose(mpc.CemPlanner().budgets, [0.025])
+    spec = specs.make(cost_limits=(25.0, 10.0), action_repeat=action_repeat)
+    np.testing.assert_allclose(mpc.raw_step_budget(spec, 0.995, 8), [0.025, 0.01])
+  np.testing.assert_allclose(mpc.CemPlanner(specs.make()).budgets, [0.025])
 
 
 def test_episodic_step_budget_is_what_spending_evenly_costs():
@@ -119,7 +121,7 @@ def test_episodic_step_budget_is_what_spending_evenly_costs():
   for action_repeat, cost_discount in itertools.product((1, 2, 5), (1.0, 0.9)):
     even = fakes.stack_params(price=25.0 / 1000 * action_repeat)
     costs = _evaluate(even, np.ones((1, horizon, 1)), cost_discount=cost_discount).costs
-    budget = mpc.episodic_step_budget([25.0], cost_discount, horizon, action_repeat)
+    budget = mpc.episodic_step_budget(specs.make(action_repeat=action_repeat), cost_discount, horizon)
     np.testing.assert_allclose(costs[0, 0], budget, rtol=1e-5)
 
 
@@ -131,7 +133,7 @@ def test_the_previous_plan_is_where_the_search_begins():
       predictions = super().predict(params, features)
       return predictions._replace(reward=-jnp.square(jnp.square(features[..., 1]) - 0.25))
 
-  planner = mpc.CemPlanner(limits=_FREE, horizon=1, iterations=3, initial_std=0.1)
+  planner = mpc.CemPlanner(_FREE, horizon=1, iterations=3, initial_std=0.1)
   plan = jax.jit(lambda start: planner.plan(_KEY, fakes.stack_params(), TwoHills(), fakes.start_state(0.0), start))
   for hill in (-0.5, 0.5):
     np.testing.assert_allclose(plan(jnp.asarray([[1.2 * hill]])).actions, [[hill]], atol=0.02)

@@ -1,14 +1,14 @@
-"""A planner behind the functions that an actor calls."""
+"""Planning at each step, in several environments."""
 
 import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from lambda_kit.planners import cem
 from lambda_kit.planners import mpc
 from lambda_kit.planners import planning_policy
+from tests import specs
 from tests.planners import fakes
 
 _MODEL = fakes.LinearModel()
@@ -32,54 +32,39 @@ def _beliefs(*xs):
   return {'x': jnp.asarray(xs), 'action': jnp.zeros((len(xs),))}
 
 
-@pytest.mark.parametrize('warm_start', [True, False])
-def test_acts_with_the_first_action_and_keeps_the_rest(warm_start):
-  policy = planning_policy.make_planning_policy(_AddingPlanner(), _MODEL, num_actions=2, warm_start=warm_start)
-  carry = policy.init_carry(2)
+def test_acts_with_the_first_action_and_keeps_the_rest():
+  planner = _AddingPlanner()
+  plans = planning_policy.initial_plans(planner, 2, num_actions=2)
   first = [[0.1] * 2, [0.2] * 2, [0.3] * 2]
-  np.testing.assert_allclose(carry, [first, first])
+  np.testing.assert_allclose(plans, [first, first])
   # Plans of two environments, whose states are 0 and 5: (1.1, 1.2, 1.3) and (6.1, 6.2, 6.3) for both actions.
-  actions, carry = policy.step(jnp.asarray([1.0]), carry, jnp.asarray([0.0, 5.0]), _KEY)
+  actions, plans = planning_policy.plan_actions(planner, _MODEL, jnp.asarray([1.0]), plans, jnp.asarray([0.0, 5.0]),
+                                                _KEY)
   np.testing.assert_allclose(actions, [[1.1] * 2, [6.1] * 2])
-  rest = [[[1.2] * 2, [1.3] * 2, [0] * 2], [[6.2] * 2, [6.3] * 2, [0] * 2]]
-  np.testing.assert_allclose(carry, rest if warm_start else [first, first])
-
-
-def test_exploration_noise_is_for_training_only():
-  make = lambda **settings: planning_policy.make_planning_policy(_AddingPlanner(), _MODEL, num_actions=2, **settings)
-  plain, noisy, evaluation = make(), make(exploration_noise=0.5), make(exploration_noise=0.5, evaluation=True)
-  arguments = (jnp.asarray([0.0]), plain.init_carry(500), jnp.zeros((500,)), _KEY)
-  expected, expected_carry = jax.jit(plain.step)(*arguments)
-  noised, noised_carry = jax.jit(noisy.step)(*arguments)
-  evaluated, _ = jax.jit(evaluation.step)(*arguments)
-  np.testing.assert_array_equal(evaluated, expected)
-  np.testing.assert_array_equal(noised_carry, expected_carry)
-  assert (abs(noised) <= 1).all()
-  # 0.1 + 0.5 z, clipped at 1, i.e. at 1.8 deviations, and at -1: the median is 0.1, the quartiles 0.67 deviations away.
-  np.testing.assert_allclose(np.quantile(noised, [0.25, 0.5, 0.75]), [0.1 - 0.337, 0.1, 0.1 + 0.337], atol=0.05)
-  assert not np.allclose(noised[0], noised[1])
+  np.testing.assert_allclose(plans, [[[1.2] * 2, [1.3] * 2, [0] * 2], [[6.2] * 2, [6.3] * 2, [0] * 2]])
 
 
 def test_control_of_a_linear_system():
   # Without effort the best plan jumps to the goal if an action of 1 gets there, and goes at full speed if not:
   # from 0 with gain 0.5 to 0.8 by actions 1 and 0.6, from 0.8 by 0 and 0. The models are right, so that x moves as
   # planned.
-  planner = mpc.CemPlanner(limits=(np.inf,), horizon=3, population=60, elites=10)
-  policy = planning_policy.make_planning_policy(planner, _MODEL, num_actions=1)
-  step = jax.jit(policy.step)
+  planner = mpc.CemPlanner(specs.make(cost_limits=(np.inf,)), horizon=3, population=60, elites=10)
+  first = planning_policy.initial_plans(planner, 2, num_actions=1)
+  step = jax.jit(lambda params, plans, beliefs, key: planning_policy.plan_actions(
+      planner, _MODEL, params, plans, beliefs, key))
   params = fakes.stack_params(2, gain=0.5, goal=0.8)
-  carry, x = policy.init_carry(2), jnp.asarray([0.0, 0.8])
+  plans, x = first, jnp.asarray([0.0, 0.8])
   actions = []
   for key in jax.random.split(_KEY, 3):
-    action, carry = step(params, carry, _beliefs(*x), key)
+    action, plans = step(params, plans, _beliefs(*x), key)
     x = x + 0.5 * action[:, 0]
     actions.append(action[:, 0])
   np.testing.assert_allclose(np.stack(actions), [[1, 0], [0.6, 0], [0, 0]], atol=0.1)
   np.testing.assert_allclose(x, 0.8, atol=0.05)
 
-  again = [step(params, policy.init_carry(2), _beliefs(0.0, 0.8), _KEY) for _ in range(2)]
+  again = [step(params, first, _beliefs(0.0, 0.8), _KEY) for _ in range(2)]
   jax.tree.map(np.testing.assert_array_equal, *again)
-  other, _ = step(params, policy.init_carry(2), _beliefs(0.0, 0.0), _KEY)
+  other, _ = step(params, first, _beliefs(0.5, 0.5), _KEY)
   assert other[0] != other[1]  # Each environment has a key of its own.
 
 
@@ -87,16 +72,13 @@ def test_gin_binds_the_planner():
   with gin.unlock_config():
     gin.parse_config("""
       CemPlanner.horizon = 5
-      CemPlanner.limits = (25.0, 5.0)
-      CemPlanner.action_repeat = 2
       CemPlanner.step_budget = @episodic_step_budget
       CemPlanner.cost_discount = 1.0
-      episodic_step_budget.episode_length = 500
     """)
   try:
-    planner = gin.get_configurable('CemPlanner')()
-    policy = planning_policy.make_planning_policy(planner, _MODEL, num_actions=2)
-    assert policy.init_carry(4).shape == (4, 5, 2)
+    spec = specs.make(cost_limits=(25.0, 5.0), action_repeat=2, episode_length=500)
+    planner = gin.get_configurable('CemPlanner')(spec=spec)
+    assert planning_policy.initial_plans(planner, 4, num_actions=2).shape == (4, 5, 2)
     np.testing.assert_allclose(planner.budgets, [0.1, 0.02])  # 25 * 2 / 500, 5 * 2 / 500.
   finally:
     gin.clear_config()

@@ -12,7 +12,8 @@ HEADER = episodes.Header(
     task='fake',
     observations={'vector': episodes.Field((2,), 'float32'), 'image': episodes.Field((2, 2, 3), 'uint8')},
     action_shape=(1,),
-    constraint_names=('first', 'second'))
+    constraint_names=('first', 'second'),
+    action_repeat=1)
 
 
 def make_episode(number: int, num_steps: int, terminal: bool = False) -> episodes.Episode:

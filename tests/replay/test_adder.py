@@ -14,6 +14,8 @@ from lambda_kit.training import environment_loop
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
+from tests import loops
+from tests import specs
 from tests.replay import fakes
 
 
@@ -59,18 +61,18 @@ def test_stored_actions_replay_the_episodes_of_an_environment(terminates):
   make = lambda: grid_cmdp.GridCmdp(seed=3, episode_length=40, hazards_terminate=terminates,
                                     observations=('vector', 'image'))
   environment = make()
-  buffer = buffer_lib.EpisodeBuffer(episodes.Header.of(environment), seed=0, sequence_length=2)
-  actor = random_agent.RandomActor(environment.action_spec(), 1, adder_lib.EpisodeAdder(buffer))
+  buffer = buffer_lib.EpisodeBuffer(episodes.Header.of(specs.of(environment)), seed=0, sequence_length=2)
+  actor = loops.random_actor(environment, 1, adder_lib.EpisodeAdder(buffer))
 
   class _Silent:
 
     def write(self, kind, row):
       pass
 
-  loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0)
+  loop = environment_loop.EnvironmentLoop(loops.parts(environment, actor, random_agent.RandomLearner()))
   loop.connect(_Silent())
   for _ in range(4):
-    loop.run_episode()
+    loop.advance()
   assert buffer.num_steps == loop.state.environment_steps and buffer.num_episodes == 4
   again = make()
   for episode in _stored(buffer):

@@ -244,16 +244,16 @@ class TestMemory:
   def test_a_run_that_does_not_fit_is_warned_of(self, warnings, monkeypatch):
     monkeypatch.setattr(buffer_lib, '_machine_bytes', lambda: 10**6)
     # 1,000 steps in one episode have 1,001 moments of 40 bytes.
-    assert _make([], max_bytes=40_040).warn_if_short(1000) == 1.0
+    assert _make([], max_bytes=40_040).warn_if_short(1000, episode_length=None) == 1.0
     assert not warnings
-    assert _make([], max_bytes=20_020).warn_if_short(1000) == 0.5
+    assert _make([], max_bytes=20_020).warn_if_short(1000, episode_length=None) == 0.5
     assert warnings == [
         'The 1000 environment steps of this run make 39.1 KiB of replay data. EpisodeBuffer.max_bytes = 20020 '
         '(19.55 KiB) keeps the newest 50 % of them.']
 
   def test_a_machine_that_is_too_small_is_warned_of(self, warnings, monkeypatch):
     monkeypatch.setattr(buffer_lib, '_machine_bytes', lambda: 2**30)
-    assert _make([]).warn_if_short(100_000_000) == 1.0
+    assert _make([]).warn_if_short(100_000_000, episode_length=1000) == 1.0
     assert len(warnings) == 1 and 'grow to 3.729 GiB, and this machine has 1 GiB' in warnings[0]
 
   def test_memory_of_this_machine(self):

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from lambda_kit.environments import grid_cmdp
+from lambda_kit.environments import wrappers
 from lambda_kit.replay import episodes
+from tests import specs
 from tests.replay import fakes
 
 _DTYPES = ('uint8', 'int8', 'uint16', 'int32', 'int64', 'bool', 'float16', 'float32', 'float64')
@@ -63,10 +65,10 @@ def test_numpy_reads_the_file_without_pickle(tmp_path):
 
 
 def test_header_of_an_environment_stores_floats_as_float32():
-  header = episodes.Header.of(fakes.EchoEnvironment(3))
+  header = episodes.Header.of(specs.of(fakes.EchoEnvironment(3)))
   assert header == fakes.HEADER
   grid = grid_cmdp.GridCmdp(seed=0, layout=('S.', '#G'), observations=('image', 'vector'), num_constraints=2)
-  assert episodes.Header.of(grid, action_repeat=2) == episodes.Header(
+  assert episodes.Header.of(specs.of(wrappers.ActionRepeat(grid, 2))) == episodes.Header(
       'GridCmdp S./#G', {'image': episodes.Field((16, 16, 3), 'uint8'), 'vector': episodes.Field((2,), 'float32')}, (2,),
       ('hazards_1', 'hazards_2'), 2)
 

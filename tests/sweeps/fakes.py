@@ -33,7 +33,7 @@ def end(number, frame):
 signal.signal(signal.SIGTERM, end)
 memory = b'x' * (plan['MEGABYTES'] << 20)
 workdir.mkdir(parents=True, exist_ok=True)
-(workdir / 'config.gin').write_text('run_experiment.environment_steps = 100\\nrun_experiment.with_video = False\\n')
+(workdir / 'config.gin').write_text('experiment.environment_steps = 100\\nexperiment.with_video = False\\n')
 log = workdir / 'episode.jsonl'
 begin = len(log.read_text().splitlines()) if log.exists() else 0
 for episode in range(begin, 10):
@@ -52,8 +52,8 @@ def make_runs(folder: pathlib.Path, seeds: int = 1, bindings: Sequence[str] = ()
               variants: Sequence[str] = ('lambda',)) -> list[grid.Run]:
   """The grid of a task with variants, with the stand-in as its program."""
   program = folder / 'run.py'
-  for path, content in ((program, _FAKE_RUN), (folder / 'gin' / 'task.gin', ''),
-                        *((folder / 'gin' / 'variants' / f'{name}.gin', '') for name in variants)):
+  for path, content in ((program, _FAKE_RUN), (folder / 'gin' / 'tasks' / 'task.gin', ''),
+                        *((folder / 'gin' / 'parts' / f'{name}.gin', '') for name in variants)):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
   return grid.make_grid(folder, ['task'], variants, range(seeds), [], bindings, folder / 'sweep', [str(program)])

@@ -117,7 +117,7 @@ def test_a_run_does_not_outlive_its_sweep(tmp_path):
   parent = subprocess.Popen([sys.executable, '-c', f'''
 import pathlib
 from lambda_kit.sweeps import grid, processes
-processes.RunProcess(grid.Run('task', 'lambda', 0, (), ('SECONDS = 60',), {run.program!r},
+processes.RunProcess(grid.Run('task', 'lambda', 0, ('task.gin',), ('SECONDS = 60',), {run.program!r},
                               pathlib.Path({str(run.workdir)!r}), pathlib.Path('/'))).wait()'''])
   _wait_for((run.workdir / 'config.gin').exists, 60)
   parent.send_signal(signal.SIGKILL)

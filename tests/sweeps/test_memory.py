@@ -22,15 +22,15 @@ def _text(*files, bindings=()):
     (['gin/sg6_doggogoal1.gin'], (), 4 + 13),
     (['gin/sg6_doggogoal1.gin'], ('EpisodeBuffer.max_bytes = 2_000_000_000',), 4 + 2),
     (['gin/sg6_pointgoal1.gin'], ('SafetyGymnasium.image_size = 32',), 4 + 2),
-    (['gin/sg6_pointgoal1.gin', 'gin/variants/vector.gin'], (), 4),
-    (['gin/sg6_pointgoal1.gin', 'gin/baselines/ppo.gin', 'gin/variants/vector.gin'], (), 4),
-    (['gin/tiny_grid.gin'], (), 4),
+    (['gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'], (), 4),
+    (['gin/sg6_pointgoal1.gin', 'gin/agents/ppo.gin', 'gin/parts/observe_vector.gin'], (), 4),
+    (['gin/tasks/grid.gin'], (), 4),
 ])
 def test_pictures_in_the_replay_are_what_takes_memory(files, bindings, expected):
   assert memory.needed_gigabytes([_text(*files, bindings=bindings)]) == expected
 
 
 def test_the_largest_run_counts():
-  texts = [_text('gin/sg6_pointgoal1.gin'), _text('gin/sg6_doggogoal1.gin'), _text('gin/tiny_grid.gin')]
+  texts = [_text('gin/sg6_pointgoal1.gin'), _text('gin/sg6_doggogoal1.gin'), _text('gin/tasks/grid.gin')]
   assert memory.needed_gigabytes(texts) == 4 + 13
   assert memory.needed_gigabytes([]) == 4

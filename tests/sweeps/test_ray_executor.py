@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
@@ -14,6 +13,7 @@ from tests.sweeps import fakes
 ray = pytest.importorskip('ray', reason='Ray is not installed: pip install -e .[ray]')
 from ray import cluster_utils  # pylint: disable=wrong-import-position
 from lambda_kit.sweeps import ray_executor  # pylint: disable=wrong-import-position
+from lambda_kit.training import ray_cluster  # pylint: disable=wrong-import-position
 
 State = interfaces.State
 _NEEDS = interfaces.Needs(cores=1, memory=0.0)
@@ -28,22 +28,22 @@ def _free_port():
 @pytest.mark.parametrize('scheme', ['', 'ray://'])
 def test_a_cluster_that_can_not_be_reached_is_told_at_once(scheme):
   start = time.monotonic()
-  with pytest.raises(errors.SweepError, match='no Ray cluster at .*Connection refused.*ray start --head'):
+  with pytest.raises(ray_cluster.ClusterMissing, match='no Ray cluster at .*Connection refused.*ray start --head'):
     ray_executor.RayExecutor(_NEEDS, f'{scheme}127.0.0.1:{_free_port()}')
   assert time.monotonic() - start < 15
 
 
 def test_a_cluster_that_hangs_is_not_waited_for(monkeypatch):
-  monkeypatch.setattr(ray_executor, '_PROBE_SECONDS', 5.0)
+  monkeypatch.setattr(ray_cluster, '_PROBE_SECONDS', 5.0)
   with socket.create_server(('127.0.0.1', 0)) as silent:
     monkeypatch.setenv('RAY_ADDRESS', f'127.0.0.1:{silent.getsockname()[1]}')
-    with pytest.raises(errors.SweepError, match='no Ray cluster at 127.0.0.1:.*it does not answer within 5 s'):
+    with pytest.raises(ray_cluster.ClusterMissing, match='no Ray cluster at 127.0.0.1:.*it does not answer within 5 s'):
       ray_executor.RayExecutor(_NEEDS)
 
 
 @pytest.mark.parametrize('address', ['nowhere', 'ray://', 'host:port'])
 def test_addresses_that_are_none_are_explained(address):
-  with pytest.raises(errors.SweepError, match=f'no Ray cluster at {address}.*--ray_address=host:port'):
+  with pytest.raises(ray_cluster.ClusterMissing, match=f'no Ray cluster at {address}.*--ray_address=host:port'):
     ray_executor.RayExecutor(_NEEDS, address)
 
 

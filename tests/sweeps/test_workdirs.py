@@ -37,9 +37,9 @@ def _evaluated_before_the_end(workdir):
 @pytest.mark.parametrize('damage', [
     _evaluated_before_the_end,
     lambda workdir: (workdir / 'config.gin').unlink(),
-    lambda workdir: (workdir / 'config.gin').write_text('run_experiment.environment_steps = 101\n'
-                                                        'run_experiment.with_video = False\n'),
-    lambda workdir: (workdir / 'config.gin').write_text('run_experiment.environment_steps = 100\n'),  # No video.
+    lambda workdir: (workdir / 'config.gin').write_text('experiment.environment_steps = 101\n'
+                                                        'experiment.with_video = False\n'),
+    lambda workdir: (workdir / 'config.gin').write_text('experiment.environment_steps = 100\n'),  # No video.
     lambda workdir: (workdir / 'config.gin').write_text('= nonsense'),
     lambda workdir: (workdir / 'evaluation.jsonl').write_text('{"environment_steps": 90}\n{"environment_ste'),
     lambda workdir: (workdir / 'evaluation.jsonl').unlink(),
@@ -79,13 +79,13 @@ def test_no_output_is_no_problem(tmp_path):
 
 
 def test_a_workdir_of_another_configuration_is_refused(tmp_path):
-  runs = lambda *bindings: grid.make_grid(_ROOT, ['tiny_grid'], ['random'], [0, 1], [], bindings, tmp_path)
+  runs = lambda *bindings: grid.make_grid(_ROOT, ['grid'], ['random'], [0, 1], [], bindings, tmp_path)
   workdirs.check_configurations(runs(), _ROOT)
-  configuration.parse([*runs()[0].gin_files], ['run_experiment.seed = 1'], search_paths=[str(_ROOT)])
+  configuration.parse([*runs()[0].gin_files], ['experiment.seed = 1'], search_paths=[str(_ROOT)])
   configuration.save_config(runs()[1].workdir / 'config.gin')
   workdirs.check_configurations(runs(), _ROOT)
   with pytest.raises(errors.SweepError, match=r'(?s)seed1 holds a run with .*\+ GridCmdp.slip = 0.2.*another --folder'):
     workdirs.check_configurations(runs('GridCmdp.slip = 0.2'), _ROOT)
-  with pytest.raises(configuration.ConfigurationError, match='random on tiny_grid: .*Did you mean slip'):
+  with pytest.raises(configuration.ConfigurationError, match='random on grid: .*Did you mean slip'):
     workdirs.check_configurations(runs('GridCmdp.slipp = 0.2'), _ROOT)
   gin.clear_config()

@@ -13,19 +13,21 @@ from lambda_kit.training.checkpoints import errors
 from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.config import configuration
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import exported
 from lambda_kit.training import train as train_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BINDINGS = ('ENVIRONMENT_STEPS = 200', 'GridCmdp.episode_length = 20', 'COST_LIMIT = 20.0',
-             'run_experiment.evaluate_every = 100', 'run_experiment.evaluation_episodes = 2',
-             'run_experiment.with_video = False', 'run_experiment.checkpoint_steps = 20',
-             'run_experiment.keep_checkpoints = 100')
+             'experiment.evaluate_every = 100', 'experiment.evaluation_episodes = 2',
+             'experiment.with_video = False', 'experiment.checkpoint_steps = 20',
+             'experiment.keep_checkpoints = 100')
 
 
-def _run(job, gin_files=('gin/tiny_grid.gin', 'gin/variants/random.gin'), bindings=_BINDINGS):
+def _run(function, workdir, gin_files=('gin/tasks/grid.gin', 'gin/agents/random.gin'), bindings=_BINDINGS, **options):
   configuration.parse(gin_files, bindings, search_paths=[str(_ROOT)])
   try:
-    return experiment_lib.run_experiment(job=job)
+    with experiment_lib.build() as experiment:
+      return function(experiment, workdir, **options)
   finally:
     gin.clear_config()
 
@@ -33,7 +35,7 @@ def _run(job, gin_files=('gin/tiny_grid.gin', 'gin/variants/random.gin'), bindin
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
   workdir = tmp_path_factory.mktemp('trained') / 'run'
-  return workdir, _run(train_lib.Training(workdir))
+  return workdir, _run(train_lib.train, workdir)
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def workdir(trained, tmp_path):
 
 
 def _evaluate(workdir, *bindings, **options):
-  return _run(checkpoint_evaluation.Evaluation(workdir, **options), [str(workdir / 'config.gin')], bindings)
+  return _run(checkpoint_evaluation.evaluate, workdir, [str(workdir / 'config.gin')], bindings, **options)
 
 
 def _measured(row):
@@ -106,11 +108,16 @@ def test_a_damaged_checkpoint_is_skipped_unless_it_was_named(workdir):
   assert _evaluate(workdir)['environment_steps'] == 180
 
 
+def test_an_agent_that_has_learned_nothing_is_exported_too(workdir):
+  _evaluate(workdir, export_to=workdir / 'exported')
+  policy = exported.load(workdir / 'exported')
+  actions = [policy({'vector': np.zeros(2, np.float32)}) for _ in range(3)]
+  assert policy.description.source['environment_steps'] == 200 and len(np.unique(actions)) == 6
+
+
 def test_what_is_not_there_is_said(workdir):
   with pytest.raises(errors.CheckpointError, match='no checkpoint of step 7. There are: 20, 40'):
     _evaluate(workdir, step=7)
-  with pytest.raises(checkpoint_evaluation.NothingToExportError, match='RandomAgent has no policy'):
-    _evaluate(workdir, export_to=workdir / 'exported')
   for name in ('step_000000000100', 'step_000000000200'):
     shutil.rmtree(workdir / 'checkpoints' / name)
   with pytest.raises(errors.CheckpointError, match='evaluated and found to be safe'):

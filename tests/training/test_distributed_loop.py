@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 
 from lambda_kit import components  # pylint: disable=unused-import
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.config import configuration
 from lambda_kit.training import distributed_loop
+from lambda_kit.training import environment_loop
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import schedules
 from lambda_kit.training import train as train_lib
+from tests import specs
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _STEPS = 10  # Of an episode.
 
 
 class _Environment:
-  constraint_names = ('cost',)
   next_episode = 0
   mujoco_version = '3.3.7'
 
@@ -39,7 +41,7 @@ class _Actor:
     del action, timestep
     self.stored += 1
 
-  def update(self, wait=False):
+  def update(self):
     pass
 
 
@@ -101,8 +103,8 @@ class _Logger:
 def _loop(pool, max_staleness, max_failed_episodes=0):
   # 20 environment steps and 4 updates for each episode.
   schedule = schedules.PeriodicUpdates(first=20, initial_updates=4, every=20, updates=4)
-  loop = distributed_loop.DistributedLoop(_Environment(), _Actor(), _Learner(), schedule, pool, max_staleness,
-                                          max_failed_episodes)
+  parts = environment_loop.LoopParts(specs.make(), _Environment(), _Actor(), _Learner(), schedule, max_failed_episodes)
+  loop = distributed_loop.DistributedLoop(parts, pool, max_staleness)
   loop.connect(_Logger())
   return loop
 
@@ -115,7 +117,7 @@ def test_both_limits_hold(durations, max_staleness):
   for _ in range(40):
     begun = len(pool.played)
     due = 4 * loop.state.environment_steps // 20 - loop.state.updates
-    loop.run_episode()
+    loop.advance()
     if due:  # No episode begins before the learner has caught up.
       assert len(pool.played) == begun
     assert loop.state.updates <= 4 * loop.state.environment_steps // 20
@@ -132,7 +134,7 @@ def test_without_a_limit_actors_never_wait_for_each_other():
   pool = _Pool((1.0, 100.0))
   loop = _loop(pool, max_staleness=1000)
   for _ in range(20):
-    loop.run_episode()
+    loop.advance()
   assert [actor for _, actor, _ in pool.played].count(0) == 20
   assert loop.largest_staleness == 0 and loop.state.updates == 80
 
@@ -140,30 +142,30 @@ def test_without_a_limit_actors_never_wait_for_each_other():
 def test_with_a_limit_the_learner_waits_for_the_slow_one():
   pool = _Pool((1.0, 100.0))
   loop = _loop(pool, max_staleness=8)
-  loop.run_episode()
-  loop.run_episode()
+  loop.advance()
+  loop.advance()
   assert loop.state.updates == 8  # More would make the slow actor's variables older than 8 updates.
-  loop.run_episode()
+  loop.advance()
   assert loop.state.updates == 8 and loop.state.environment_steps == 60
-  loop.run_episode()  # No other episode has begun: this is the slow one's.
+  loop.advance()  # No other episode has begun: this is the slow one's.
   assert loop.largest_staleness == 8 and loop.state.updates == 16
 
 
 def test_lost_episodes_are_counted_then_raised():
   loop = _loop(_Pool((1.0, 2.0), failures=(1, 4)), 1000, max_failed_episodes=1)
-  summaries = [loop.run_episode() for _ in range(3)]
-  assert [summary is None for summary in summaries].count(True) == 1
-  assert loop.state.failed_episodes == 1
+  for _ in range(3):
+    loop.advance()
+  assert (loop.state.failed_episodes, loop.state.episodes) == (1, 2)
   with pytest.raises(OSError, match='died'):
     for _ in range(5):
-      loop.run_episode()
+      loop.advance()
 
 
 @pytest.mark.parametrize('version', ['3.4.0', None])
 def test_episodes_of_another_physics_are_refused(version):
   pool = _Pool((1.0,))
   pool.mujoco_version = version
-  with pytest.raises(experiment_lib.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'):
+  with pytest.raises(errors.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'):
     _loop(pool, 0).run_episode()
 
 
@@ -171,14 +173,15 @@ _BINDINGS = (
     'WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 6', 'LambdaAgent.horizon = 3',
     'LambdaAgent.updates_per_call = 1', 'EpisodeBuffer.sequence_length = 6', 'Swag.num_models = 2', 'Swag.burn_in = 0',
     'Swag.period = 1', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 3',
-    'PeriodicUpdates.updates = 1', 'ENVIRONMENT_STEPS = 300', 'run_experiment.evaluate_every = 200',
-    'run_experiment.evaluation_episodes = 1', 'run_experiment.with_video = False')
-_DISTRIBUTED = 'gin/variants/distributed.gin'
+    'PeriodicUpdates.updates = 1', 'ENVIRONMENT_STEPS = 300', 'experiment.evaluate_every = 200',
+    'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
+_DISTRIBUTED = 'gin/run/distributed.gin'
 
 
 def _train(workdir, files=(), bindings=()):
-  configuration.parse(['gin/tiny_grid.gin', *files], [*_BINDINGS, *bindings], [_ROOT])
-  experiment_lib.run_experiment(job=train_lib.Training(workdir))
+  configuration.parse(['gin/tasks/grid.gin', *files], [*_BINDINGS, *bindings], [_ROOT])
+  with experiment_lib.build() as experiment:
+    train_lib.train(experiment, workdir)
   return {kind: [json.loads(line) for line in (workdir / f'{kind}.jsonl').read_text('utf-8').splitlines()]
           for kind in ('learner', 'episode', 'evaluation')}
 
@@ -198,5 +201,5 @@ def test_one_actor_of_ray_does_what_the_synchronous_loop_does(tmp_path):
 
 def test_without_ray_the_message_says_what_to_do(monkeypatch, tmp_path):
   monkeypatch.setitem(sys.modules, 'ray', None)
-  with pytest.raises(experiment_lib.SetupError, match=r"pip install -e '\.\[ray\]'.*@episode_loop"):
+  with pytest.raises(errors.SetupError, match=r"pip install -e '\.\[ray\]'.*@EnvironmentLoop"):
     _train(tmp_path, [_DISTRIBUTED])

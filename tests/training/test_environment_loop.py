@@ -14,6 +14,8 @@ from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
 
+from tests import loops
+from tests import specs
 from tests.environments import test_wrappers
 
 
@@ -40,7 +42,13 @@ class Recorder(core.Actor, core.Logger, core.Learner):
     np.testing.assert_array_equal(action, next_timestep.observation['vector'])
     self.calls.append('observe')
 
-  def update(self, wait=False):
+  def select_actions(self, observation, is_first):
+    raise NotImplementedError
+
+  def give_up(self):
+    self.calls.append('give up')
+
+  def update(self):
     self.calls.append('update')
 
   def step(self, num_updates):
@@ -80,7 +88,7 @@ class Faulty(test_wrappers.Counter):
 def _loop(recorder, repeat=2, **options):
   environment = wrappers.ActionRepeat(test_wrappers.Counter(length=5), repeat)
   schedule = schedules.PeriodicUpdates(first=4, initial_updates=3, every=2, updates=10)
-  loop = environment_loop.EnvironmentLoop(environment, recorder, recorder, schedule)
+  loop = environment_loop.EnvironmentLoop(loops.parts(environment, recorder, recorder, schedule))
   loop.connect(recorder, **options)
   return loop
 
@@ -88,12 +96,12 @@ def _loop(recorder, repeat=2, **options):
 def test_the_order_of_calls():
   recorder, steps, first_updates = Recorder(), [], []
   loop = _loop(recorder, on_step=steps.append, on_first_update=lambda: first_updates.append(len(recorder.calls)))
-  loop.run_episode()
+  loop.advance()
   # Five simulator steps in three agent steps, 2 + 2 + 1. The first updates are due at step 4, ten more at step 6.
   assert recorder.calls == ['episode 0', 'first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update',
                             'select', 'observe']
   assert steps == [2, 4, 5] and first_updates == [8]
-  loop.run_episode()
+  loop.advance()
   # Step 7: one period of 2 has passed since step 4; steps 9 and 10: two and three have.
   assert recorder.calls[10:] == ['episode 1', 'first', 'select', 'observe', 'learn 10', 'update', 'select', 'observe',
                                  'learn 10', 'update', 'select', 'observe', 'learn 10', 'update']
@@ -103,12 +111,12 @@ def test_the_order_of_calls():
 def test_rows_and_counts():
   recorder = Recorder()
   loop = _loop(recorder)
-  summaries = [loop.run_episode() for _ in range(2)]
-  # Rewards 1 + 2 + 3 + 4 + 5; costs 5 times 1, and 10 times that sum.
-  for summary in summaries:
-    assert summary.episode_return == 15 and summary.cost_return.tolist() == [5, 150]
-    assert (summary.length, summary.environment_steps) == (3, 5)
+  for _ in range(2):
+    loop.advance()
   episodes = [row for kind, row in recorder.rows if kind == 'episode']
+  # Rewards 1 + 2 + 3 + 4 + 5; costs 5 times 1, and 10 times that sum.
+  for row in episodes:
+    assert row['episode_return'] == 15 and row['cost_return'] == [5, 150] and row['length'] == 3
   assert [row['environment_steps'] for row in episodes] == [5, 10]
   assert episodes[1]['cost_regret'] == [1.0, 30.0]  # 10 / 10 and 300 / 10.
   assert loop.state.total_cost.tolist() == [10, 300]
@@ -119,9 +127,12 @@ def test_rows_and_counts():
 def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
   recorder, environment = Recorder(), Faulty(length=5)
   schedule = schedules.PeriodicUpdates(first=1, initial_updates=1, every=100, updates=1)
-  loop = environment_loop.EnvironmentLoop(environment, recorder, recorder, schedule, max_failed_episodes=2)
+  loop = environment_loop.EnvironmentLoop(
+      loops.parts(environment, recorder, recorder, schedule, max_failed_episodes=2))
   loop.connect(recorder)
-  assert [loop.run_episode() is None for _ in range(4)] == [False, True, True, False]
+  for _ in range(4):
+    loop.advance()
+  assert recorder.calls.count('give up') == 2
   assert [call for call in recorder.calls if call.startswith('episode')] == [f'episode {n}' for n in range(4)]
   assert recorder.calls.count('first') == 3 and recorder.calls.count('observe') == 5 + 2 + 5
   assert (loop.state.failed_episodes, loop.state.episodes, loop.state.environment_steps) == (2, 2, 12)
@@ -136,24 +147,26 @@ def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
     (0, ArithmeticError, 'lost count'), (1, OSError, 'no second floor')])
 def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maximum, error, message):
   recorder = Recorder()
-  loop = environment_loop.EnvironmentLoop(Faulty(), recorder, recorder, lambda steps: 0, max_failed_episodes=maximum)
+  loop = environment_loop.EnvironmentLoop(
+      loops.parts(Faulty(), recorder, recorder, max_failed_episodes=maximum))
   loop.connect(recorder)
   for _ in range(1 + maximum):
-    loop.run_episode()
+    loop.advance()
   with pytest.raises(error, match=message):
-    loop.run_episode()
+    loop.advance()
   assert loop.state.failed_episodes == maximum and len(recorder.rows) == 1
 
 
 def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
   environment = Faulty(length=5)
-  buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(environment), seed=0, sequence_length=2)
-  actor = random_agent.RandomActor(environment.action_spec(), 0, adder_lib.EpisodeAdder(buffer))
-  loop = environment_loop.EnvironmentLoop(environment, actor, random_agent.RandomLearner(), lambda steps: 0, 2)
+  buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(specs.of(environment)), seed=0, sequence_length=2)
+  actor = loops.random_actor(environment, 0, adder_lib.EpisodeAdder(buffer))
+  loop = environment_loop.EnvironmentLoop(
+      loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2))
   loop.connect(Recorder())
   lengths = []
   for _ in range(4):
-    loop.run_episode()
+    loop.advance()
     lengths.append([episode.num_steps for _, episode in buffer.items()])
   # At once, so that a checkpoint has it. Episode 2 had no first time step.
   assert lengths == [[5], [5, 2], [5, 2], [5, 2, 5]]
@@ -163,12 +176,12 @@ def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
 
 def test_evaluations_take_their_own_episodes():
   environment = test_wrappers.Counter(length=3)
-  evaluator = evaluation.Evaluator(environment, Recorder(), num_episodes=4)
+  evaluator = evaluation.Evaluator(environment, Recorder(), specs.of(environment), num_episodes=4)
   episodes = evaluator.run(number=2)
   assert environment.next_episode == 12  # Episodes 8 to 11.
   row = evaluation.evaluation_row(episodes, environment_steps=50, cost_regret=np.array([0.5, 1.0]))
   assert row['episode_return'] == 6 and row['cost_return'] == [3, 60] and row['episode_returns'] == [6] * 4
-  frames = list(evaluator.record(2, cost_limit=25.0, size=64))
+  frames = list(evaluator.record(2, size=64))
   assert len(frames) == 4 and frames[0].dtype == np.uint8  # The first observation and three steps.
 
 
@@ -177,8 +190,6 @@ def test_schedule():
   assert [schedule(steps) for steps in (0, 4_999, 5_000, 5_999, 6_000, 1_000_000)] == [0, 0, 100, 100, 200, 99_600]
   with pytest.raises(ValueError, match='every=0'):
     schedules.PeriodicUpdates(every=0)
-  with pytest.raises(ValueError, match='at least one episode'):
-    evaluation.Evaluator(test_wrappers.Counter(), Recorder(), 0)
 
 
 def test_an_evaluation_plays_an_episode_again_if_its_process_died():
@@ -196,8 +207,8 @@ def test_an_evaluation_plays_an_episode_again_if_its_process_died():
       return timestep
 
   environment = Dying(length=3)
-  summaries = evaluation.Evaluator(environment, Recorder(), 3).run(number=1)
+  summaries = evaluation.Evaluator(environment, Recorder(), specs.of(environment), 3).run(number=1)
   assert environment.played == [3, 4, 5] and [summary.length for summary in summaries] == [3, 3, 3]
   environment.deaths = 3
   with pytest.raises(isolated.EnvironmentFailure):
-    evaluation.Evaluator(environment, Recorder(), 3).run(number=1)
+    evaluation.Evaluator(environment, Recorder(), specs.of(environment), 3).run(number=1)

@@ -3,6 +3,7 @@
 import functools
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ import lambda_kit
 from lambda_kit.training.checkpoints import errors
 from lambda_kit.planners import mpc
 from lambda_kit.training import exported
+from tests import specs
 from tests.agents import tiny
 
 _SEED = 5
@@ -18,8 +20,9 @@ _PLANNER = functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, 
 
 
 def _export(parts, folder):
-  policy = parts.agent.make_policy(parts.environment, parts.learner, _SEED)
-  return exported.save(folder, policy, exported.Description.of(parts.environment, policy.settings, {'score': None}))
+  actor_core = parts.builder.make_actor_core(evaluation=True)
+  return exported.save(folder, actor_core, parts.learner.get_variables(actor_core.variable_names),
+                       jax.random.PRNGKey(_SEED), exported.Description.of(parts.spec, {'score': None}))
 
 
 @pytest.fixture(scope='module')
@@ -32,7 +35,7 @@ def folder(tmp_path_factory):
 def test_actions_are_those_of_the_actor_to_the_bit(options, tmp_path):
   parts = tiny.Parts(**options)
   parts.learner.step(3)
-  actor = parts.agent.make_actor(parts.environment, parts.learner, None, _SEED, evaluation=True)
+  actor = parts.make_actor(_SEED, evaluation=True)
   policy = lambda_kit.load_policy(_export(parts, tmp_path / 'policy'))
   seen = []
   for episode in (3, 4, 3):
@@ -47,10 +50,10 @@ def test_actions_are_those_of_the_actor_to_the_bit(options, tmp_path):
 
 def test_the_description_tells_what_the_policy_is_for(folder):
   description = lambda_kit.load_policy(folder).description
-  environment = tiny.make_environment()
-  assert description == exported.Description.of(environment, {'action_repeat': 1, 'precision': 'float32'},
-                                                {'score': None})
-  assert description.action == ((2,), 'float32') and description.task == environment.task_name
+  spec = specs.of(tiny.make_environment())
+  assert description == exported.Description.of(spec, {'score': None})
+  assert description.action == ((2,), 'float32') and description.task == spec.task_name
+  assert description.action_repeat == 1
 
 
 @pytest.mark.parametrize('observation,message', [
@@ -87,8 +90,8 @@ def test_every_kind_of_damage_is_found(folder, tmp_path):
 
 
 def test_another_version_names_the_remedy(folder, monkeypatch):
-  monkeypatch.setattr(exported, '_VERSION', 2)
-  with pytest.raises(errors.CheckpointError, match='reads version 2. Export it again'):
+  monkeypatch.setattr(exported, '_VERSION', 3)
+  with pytest.raises(errors.CheckpointError, match='reads version 3. Export it again'):
     lambda_kit.load_policy(folder)
 
 

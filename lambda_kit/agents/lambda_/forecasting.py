@@ -1,4 +1,4 @@
-"""What posterior samples expect the policy to cost, from each moment of an episode on."""
+"""What posterior samples expect the policy to cost, from each time step of an episode on."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination
-from lambda_kit.agents.lambda_ import losses
 from lambda_kit.agents.lambda_ import networks as networks_lib
+from lambda_kit.agents.lambda_ import objective
 from lambda_kit.agents.lambda_ import prediction
 from lambda_kit.safety import bounds
 
-NUM_ROLLOUTS = 8  # Trajectories that a sample imagines from each moment: what it expects is their mean.
+NUM_ROLLOUTS = 8  # Trajectories that a sample imagines from each time step: what it expects is their mean.
 
 
 def make_forecaster(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, horizon: int, filtering: Any,
@@ -31,7 +31,7 @@ def make_forecaster(networks: networks_lib.LambdaNetworks, cost_bound: core.Boun
   """
   compiled = jax.jit(lambda observation, action: forecast(
       networks, cost_bound, horizon, filtering, policy_params, samples, key, observation, action))
-  return lambda observation, action: jax.device_get(compiled(observation, action))
+  return core.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
 
 
 def forecast(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, horizon: int, filtering: Any,
@@ -49,21 +49,21 @@ def forecast(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, hori
 
   def expected_costs(theta, features):  # [T + 1, H, C]
     predictions = world_model.predict(theta, features[1:])
-    weights = jax.vmap(losses.discounted_weights, 1, 1)(predictions.continuation)  # [H, T + 1]
+    weights = jax.vmap(objective.discounted_weights, 1, 1)(predictions.continuation)  # [H, T + 1]
     return jnp.swapaxes(weights[..., None] * predictions.cost, 0, 1)
 
   padded = jnp.concatenate([action, jnp.zeros((horizon, action.shape[1]), action.dtype)])
-  followed_actions = jnp.stack([padded[step:step + num_states] for step in range(horizon)])  # [H, T + 1, A]
+  given_actions = jnp.stack([padded[step:step + num_states] for step in range(horizon)])  # [H, T + 1, A]
 
   def roll_out(key):  # Two of [N, T + 1, H, C]
     noise = imagination.draw_noise(key, horizon, num_states, action.shape[1], world_model.noise_size)
     imagined = lambda theta: imagination.imagine(world_model, theta, sample_action, states, noise).features
-    told = lambda theta: imagination.replay(world_model, theta, followed_actions, states, noise.state)
+    given = lambda theta: imagination.follow_actions(world_model, theta, given_actions, states, noise.state)
     return jax.lax.map(
-        lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, told(theta))), samples)
+        lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, given(theta))), samples)
 
-  costs, followed = jax.tree.map(
+  costs, given = jax.tree.map(
       lambda x: jnp.mean(x, axis=0), jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS)))
   bound = lambda costs: bounds.apply_bound(cost_bound, costs[..., None])[0][:, 0]  # [N, T + 1] to [T + 1].
-  return types.CostForecast(steps=jnp.mean(costs, axis=0), followed=jnp.mean(followed, axis=0),
+  return types.CostForecast(steps=jnp.mean(costs, axis=0), given_actions=jnp.mean(given, axis=0),
                             bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)))

@@ -62,8 +62,8 @@ def imagine(world_model: core.WorldModel, params: core.Params, sample_action: Sa
   return Imagined(jnp.concatenate([features, world_model.features(last)[None]]), actions, entropy)
 
 
-def replay(world_model: core.WorldModel, params: core.Params, actions: types.Array, start: types.Nest,
-           state_noise: types.Array) -> types.Array:
+def follow_actions(world_model: core.WorldModel, params: core.Params, actions: types.Array, start: types.Nest,
+                   state_noise: types.Array) -> types.Array:
   """Features [H + 1, S, F] of the trajectories that `imagine` finds, given their actions [H, S, A]."""
 
   def step(state, inputs):

@@ -9,13 +9,15 @@ import numpy as np
 import optax
 
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
-from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import networks as networks_lib
+from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.models import normalizer
+from lambda_kit.models import optimizers as optimizers_lib
+from lambda_kit.policies import targets
 
 
 class Module(NamedTuple):
@@ -30,12 +32,120 @@ class LearnerState(NamedTuple):
   normalizer: normalizer.State
   policy: Module
   critic: Module
-  critic_shadow: core.Params
+  target_critic: core.Params
   cost_critics: Module  # Leaves of params [C, ...].
-  cost_critics_shadow: core.Params
+  target_cost_critics: core.Params
   solver: Any
   updates: types.Array  # []
   key: core.Key
+
+
+class Optimizers(NamedTuple):
+  """Of what is learned in imagination. They skip non-finite gradients."""
+  policy: optax.GradientTransformation
+  critic: optax.GradientTransformation
+  cost_critics: optax.GradientTransformation
+
+
+Update = Callable[[LearnerState, types.Trajectory], tuple[LearnerState, dict[str, types.Array]]]
+
+
+def make_init(networks: networks_lib.LambdaNetworks, posterior: core.Posterior, solver: core.ConstraintSolver,
+              optimizers: Optimizers) -> Callable[[core.Key], LearnerState]:
+  """The first state, as a function of a key."""
+
+  def init(key: core.Key) -> LearnerState:
+    model_key, policy_key, critic_key, cost_key, state_key = jax.random.split(key, 5)
+    size, example = networks.feature_size, networks_lib.example_batch(networks.spec)
+    critic, cost_critics = networks.critic.init(critic_key, size), networks.cost_critics.init(cost_key, size)
+    policy = networks.policy.init(policy_key, size)
+    return LearnerState(
+        posterior=posterior.init(model_key, lambda key: networks.world_model.init(key, example)),
+        normalizer=normalizer.init(networks.spec.observations),
+        policy=Module(policy, optimizers.policy.init(policy)),
+        critic=Module(critic, optimizers.critic.init(critic)),
+        target_critic=jax.tree.map(jnp.copy, critic),
+        cost_critics=Module(cost_critics, optimizers.cost_critics.init(cost_critics)),
+        target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
+        solver=solver.init(networks.spec.num_constraints),
+        updates=jnp.zeros((), jnp.int32),
+        key=state_key)
+
+  return init
+
+
+def make_update(*, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: objective_lib.Objective,
+                policy_gradient: policy_gradients.PolicyGradient, optimizers: Optimizers,
+                target_update: targets.TargetUpdate, num_samples: int, num_start_states: int | None,
+                model_only_updates: int, devices: devices_lib.Devices) -> Update:
+  """One update from one batch, as a pure function; the arguments are those of `LambdaLearner`."""
+  world_model = networks.world_model
+
+  def critic_gradient(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
+                      data: objective_lib.CriticData) -> tuple[types.Array, core.Params]:
+    gradient = lambda params, data: objective_lib.critic_gradient(params, apply, data, policy_gradient.chunk_size)
+    return devices.mean(gradient, params, data, data.weights)
+
+  def update(state: LearnerState, batch: types.Trajectory) -> tuple[LearnerState, dict[str, types.Array]]:
+    key, model_key, sample_key, start_key, policy_key = jax.random.split(state.key, 5)
+    statistics = normalizer.update(state.normalizer, batch.observation)
+    batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation))
+
+    # The model, and with it the posterior over its weights (lines 5 and 6).
+    posterior_state, output, metrics = posterior.update(
+        state.posterior, lambda params, key: world_model.loss(params, batch, key, devices.over_batch), model_key)
+    metrics = {**metrics, **output.metrics}
+
+    # The policy (lines 7 and 9). N models imagine from the S start states, their trajectories are valued, the values
+    # are bounded over the models, and the Lagrangian of the bounds is differentiated.
+    start = devices.split(_start_states(output.states, num_start_states, start_key))
+    problem = objective_lib.PolicyProblem(
+        objective=objective,
+        num_actions=networks.spec.num_actions,
+        policy=networks.policy.apply,
+        world_model=world_model,
+        samples=posterior.sample(posterior_state, sample_key, num_samples),
+        start=start,
+        value=lambda features: networks.critic.apply(state.target_critic, features),
+        cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
+        solver_state=state.solver,
+        devices=devices)
+    noise_key, select_key = jax.random.split(policy_key)
+    noise = imagination.draw_noise(noise_key, objective.horizon, jax.tree.leaves(start)[0].shape[0],
+                                   networks.spec.num_actions, world_model.noise_size)
+    gradients, outcome = policy_gradient(problem, state.policy.params, noise)
+    policy = _apply(optimizers.policy, state.policy, gradients)
+    metrics.update(outcome.metrics, policy_gradient_norm=optax.tree.norm(gradients))
+
+    # The critics, on the trajectories that the bounds selected (line 8).
+    critic_data, cost_critic_data = objective_lib.critic_data(problem, outcome, select_key)
+    critic_loss, gradients = critic_gradient(state.critic.params, networks.critic.apply, critic_data)
+    critic = _apply(optimizers.critic, state.critic, gradients)
+    metrics.update(critic_loss=critic_loss, critic_gradient_norm=optax.tree.norm(gradients))
+
+    cost_critic_losses, gradients = jax.vmap(
+        lambda params, data: critic_gradient(params, networks.single_cost_critic, data))(
+            state.cost_critics.params, cost_critic_data)
+    cost_critics = _apply(optimizers.cost_critics, state.cost_critics, gradients)
+    metrics.update(cost_critic_loss=jnp.sum(cost_critic_losses),
+                   cost_critic_gradient_norm=optax.tree.norm(gradients))
+
+    # The multipliers (line 10).
+    solver = objective.solver.update(state.solver, outcome.cost_values, objective.budgets)
+
+    updates = state.updates + 1
+    new_state = LearnerState(
+        posterior=posterior_state, normalizer=statistics, policy=policy, critic=critic,
+        target_critic=target_update(critic.params, state.target_critic, updates),
+        cost_critics=cost_critics,
+        target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
+        solver=solver, updates=updates, key=key)
+    new_state = _hold(new_state, state, state.updates < model_only_updates)
+    for i, multiplier in enumerate(objective.solver.multipliers(new_state.solver)):
+      metrics[f'multiplier/{i}'] = multiplier
+    return new_state, metrics
+
+  return update
 
 
 class LambdaLearner(core.Learner[LearnerState]):
@@ -46,105 +156,32 @@ class LambdaLearner(core.Learner[LearnerState]):
     posterior: How the model's weights are learned and sampled.
     objective: What the policy maximises.
     policy_gradient: How its gradient is computed, see `policy_gradients`.
-    dataset: Has `batches(n)`, an iterator over n batches.
-    example: A batch with the shapes of those of the dataset.
-    policy_optimizer, critic_optimizer, cost_critic_optimizer: Optimisers with skipping of non-finite gradients.
-    target_update: Maps (online, shadow, updates) to new shadow parameters.
+    optimizers: Of the policy and the critics. The model's is the posterior's.
+    target_update: Maps (online, target, updates) to new parameters of a target critic.
     num_samples: N.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
-    num_constraints: C.
     model_only_updates: During the first so many updates only the model learns.
     updates_per_call: Updates that one call of the compiled program takes. Small networks learn faster with more of
       them: each call costs as much as some updates.
-    key: Everything random follows from it.
     max_skips: Non-finite gradients in a row before training is stopped.
+    dataset: Where batches come from.
     devices: Where to compute.
+    key: Everything random follows from it.
   """
 
-  def __init__(self, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: losses.Objective,
-               policy_gradient: policy_gradients.PolicyGradient, dataset: Any, example: types.Trajectory,
-               policy_optimizer: optax.GradientTransformation, critic_optimizer: optax.GradientTransformation,
-               cost_critic_optimizer: optax.GradientTransformation,
-               target_update: Callable[[core.Params, core.Params, types.Array], core.Params], num_samples: int,
-               num_start_states: int | None, num_constraints: int, model_only_updates: int, updates_per_call: int,
-               key: core.Key, max_skips: int, devices: devices_lib.Devices):
-    self._networks = networks
-    self._posterior = posterior
+  def __init__(self, *, networks: networks_lib.LambdaNetworks, posterior: core.Posterior,
+               objective: objective_lib.Objective, policy_gradient: policy_gradients.PolicyGradient,
+               optimizers: Optimizers, target_update: targets.TargetUpdate, num_samples: int,
+               num_start_states: int | None, model_only_updates: int, updates_per_call: int, max_skips: int,
+               dataset: core.Dataset, devices: devices_lib.Devices, key: core.Key):
     self._dataset = dataset
     self._updates_per_call = updates_per_call
     self._max_skips = max_skips
     self._devices = devices
-
-    def init(key: core.Key) -> LearnerState:
-      model_key, policy_key, critic_key, cost_key, state_key = jax.random.split(key, 5)
-      size = networks.feature_size
-      critic, cost_critics = networks.critic.init(critic_key, size), networks.cost_critics.init(cost_key, size)
-      policy = networks.policy.init(policy_key, size)
-      return LearnerState(
-          posterior=posterior.init(model_key, lambda key: networks.world_model.init(key, example)),
-          normalizer=normalizer.init(networks.observation_spec),
-          policy=Module(policy, policy_optimizer.init(policy)),
-          critic=Module(critic, critic_optimizer.init(critic)),
-          critic_shadow=jax.tree.map(jnp.copy, critic),
-          cost_critics=Module(cost_critics, cost_critic_optimizer.init(cost_critics)),
-          cost_critics_shadow=jax.tree.map(jnp.copy, cost_critics),
-          solver=objective.solver.init(num_constraints),
-          updates=jnp.zeros((), jnp.int32),
-          key=state_key)
-
-    def critic_gradient(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
-                        data: losses.CriticData) -> tuple[types.Array, core.Params]:
-      gradient = lambda params, data: losses.critic_gradient(params, apply, data, policy_gradient.chunk_size)
-      return devices.mean(gradient, params, data, data.weights)
-
-    def update(state: LearnerState, batch: types.Trajectory) -> tuple[LearnerState, dict[str, types.Array]]:
-      key, model_key, sample_key, start_key, policy_key = jax.random.split(state.key, 5)
-      statistics = normalizer.update(state.normalizer, batch.observation)
-      batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation))
-
-      # The model, and with it the posterior over its weights (lines 5 and 6).
-      posterior_state, output, metrics = posterior.update(
-          state.posterior, lambda params, key: networks.world_model.loss(params, batch, key, devices.over_batch),
-          model_key)
-      metrics = {**metrics, **output.metrics}
-      samples = posterior.sample(posterior_state, sample_key, num_samples)
-      start = devices.split(_start_states(output.states, num_start_states, start_key))
-
-      # The policy, on bounds over the samples (lines 7 and 9).
-      setting = losses.Setting(
-          objective, networks.action_spec.shape[0], networks.policy.apply, networks.world_model, samples, start,
-          value=lambda features: networks.critic.apply(state.critic_shadow, features),
-          cost_values=lambda features: networks.cost_critics.apply(state.cost_critics_shadow, features),
-          solver_state=state.solver, devices=devices)
-      gradients, policy_output = policy_gradient(setting, state.policy.params, policy_key)
-      metrics['policy_gradient_norm'] = optax.tree.norm(gradients)
-      policy = _apply(policy_optimizer, state.policy, gradients)
-
-      # The critics, on the trajectories that the bounds selected (line 8).
-      critic_loss, gradients = critic_gradient(state.critic.params, networks.critic.apply, policy_output.critic)
-      critic = _apply(critic_optimizer, state.critic, gradients)
-      metrics['critic_gradient_norm'] = optax.tree.norm(gradients)
-
-      cost_critic_losses, gradients = jax.vmap(
-          lambda params, data: critic_gradient(params, networks.single_cost_critic, data))(
-              state.cost_critics.params, policy_output.cost_critics)
-      cost_critics = _apply(cost_critic_optimizer, state.cost_critics, gradients)
-      metrics['cost_critic_gradient_norm'] = optax.tree.norm(gradients)
-
-      # The multipliers (line 10).
-      solver = objective.solver.update(state.solver, policy_output.cost_values, objective.budgets)
-      metrics.update(policy_output.metrics, critic_loss=critic_loss, cost_critic_loss=jnp.sum(cost_critic_losses))
-      updates = state.updates + 1
-      new_state = LearnerState(
-          posterior=posterior_state, normalizer=statistics, policy=policy, critic=critic,
-          critic_shadow=target_update(critic.params, state.critic_shadow, updates),
-          cost_critics=cost_critics,
-          cost_critics_shadow=target_update(cost_critics.params, state.cost_critics_shadow, updates),
-          solver=solver, updates=updates, key=key)
-      new_state = _hold(new_state, state, state.updates < model_only_updates)
-      for i, multiplier in enumerate(objective.solver.multipliers(new_state.solver)):
-        metrics[f'multiplier/{i}'] = multiplier
-      return new_state, metrics
+    update = make_update(
+        networks=networks, posterior=posterior, objective=objective, policy_gradient=policy_gradient,
+        optimizers=optimizers, target_update=target_update, num_samples=num_samples, num_start_states=num_start_states,
+        model_only_updates=model_only_updates, devices=devices)
 
     def update_many(state: LearnerState, batches: Sequence[types.Trajectory]
                     ) -> tuple[LearnerState, dict[str, types.Array]]:
@@ -159,9 +196,9 @@ class LambdaLearner(core.Learner[LearnerState]):
             model=posterior.mean(state.posterior), normalizer=state.normalizer, updates=state.updates))),
         'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
         'samples': devices.jit(lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1),
-                                                          num_samples)),
+                                                              num_samples)),
     }
-    self._state = devices.jit(init)(key)
+    self._state = devices.jit(make_init(networks, posterior, objective.solver, optimizers))(key)
 
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` updates; returns the means of their metrics."""
@@ -191,25 +228,14 @@ class LambdaLearner(core.Learner[LearnerState]):
   def restore(self, state: LearnerState) -> None:
     self._state = self._devices.replicate(state)
 
-  def share_updates(self, share: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Lets updates be computed together with those of other learners.
-
-    Args:
-      share: Maps the name of a jitted update and the update itself to a function that does the same for this learner.
-    """
-    if self._devices.count > 1:
-      raise ValueError(f'LambdaAgent.num_devices = {self._devices.count}: updates of several seeds need one device.')
-    self._update = share('update', self._update)
-    self._update_many = share('update_many', self._update_many)
-
   def _check_skips(self) -> None:
     state = self._devices.local(self._state)
     modules = {'model': state.posterior, 'policy': state.policy, 'critic': state.critic,
                'cost critics': state.cost_critics}
     for name, module in modules.items():
-      skips = int(optimizers.consecutive_skips(module))
+      skips = int(optimizers_lib.consecutive_skips(module))
       if skips > self._max_skips:
-        raise optimizers.TrainingDiverged(
+        raise optimizers_lib.TrainingDiverged(
             f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(state.updates)} '
             'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
             'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.')
@@ -217,7 +243,7 @@ class LambdaLearner(core.Learner[LearnerState]):
 
 def _hold(new: LearnerState, old: LearnerState, holds: types.Array) -> LearnerState:
   """The new state, but for all that is learned in imagination: where it `holds` [], it stays as it is."""
-  names = ('policy', 'critic', 'critic_shadow', 'cost_critics', 'cost_critics_shadow', 'solver')
+  names = ('policy', 'critic', 'target_critic', 'cost_critics', 'target_cost_critics', 'solver')
   stay = lambda name: jax.tree.map(lambda new, old: jnp.where(holds, old, new), getattr(new, name), getattr(old, name))
   return new._replace(**{name: stay(name) for name in names})
 

@@ -7,14 +7,13 @@ import jax.numpy as jnp
 
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
+from lambda_kit.policies import squashed_gaussian
 
 
 class LambdaNetworks(NamedTuple):
   """World model, policy and critics as pairs of pure functions."""
-  observation_spec: Any
-  action_spec: Any
+  spec: core.EnvironmentSpec
   world_model: core.WorldModel
   feature_size: int  # F
   policy: Any  # init(key, F) -> params; apply(params, features [..., F]) -> distribution.
@@ -23,27 +22,24 @@ class LambdaNetworks(NamedTuple):
   single_cost_critic: Callable[[core.Params, types.Array], types.Array]  # One of them: values [...].
 
 
-def make_networks(environment: core.Environment, action_repeat: int, world_model_factory: core.WorldModelFactory,
+def make_networks(spec: core.EnvironmentSpec, world_model_factory: core.WorldModelFactory,
                   policy_factory: Callable[..., Any], critic_factory: Callable[..., Any],
                   cost_critic_factory: Callable[..., Any]) -> LambdaNetworks:
-  """Makes networks that fit `environment`."""
-  num_constraints = len(environment.constraint_names)
-  observation_spec, action_spec = environment.observation_spec(), environment.action_spec()
-  world_model = world_model_factory(observation_spec=observation_spec, action_spec=action_spec,
-                                    num_constraints=num_constraints, action_repeat=action_repeat)
+  """Makes networks that fit an environment."""
+  world_model = world_model_factory(observation_spec=spec.observations, action_spec=spec.actions,
+                                    num_constraints=spec.num_constraints, action_repeat=spec.action_repeat)
   features = jax.eval_shape(lambda: world_model.features(world_model.initial_state(1)))
   return LambdaNetworks(
-      observation_spec, action_spec, world_model, features.shape[-1],
-      policy=squashed_gaussian.make_policy(action_spec.shape[0], policy_factory),
+      spec, world_model, features.shape[-1],
+      policy=squashed_gaussian.make_policy(spec.num_actions, policy_factory),
       critic=critic.make_critic(critic_factory),
-      cost_critics=critic.make_stacked_critics(cost_critic_factory, num_constraints),
+      cost_critics=critic.make_stacked_critics(cost_critic_factory, spec.num_constraints),
       single_cost_critic=critic.make_critic(cost_critic_factory).apply)
 
 
-def example_batch(environment: core.Environment) -> types.Trajectory:
+def example_batch(spec: core.EnvironmentSpec) -> types.Trajectory:
   """A batch of zeros with the shapes of the environment's data, B = 1, L = 2."""
-  zeros = lambda spec: jnp.zeros((1, 2, *spec.shape), spec.dtype)
+  zeros = lambda field: jnp.zeros((1, 2, *field.shape), field.dtype)
   return types.Trajectory(
-      observation={name: zeros(spec) for name, spec in environment.observation_spec().items()},
-      action=zeros(environment.action_spec()), reward=jnp.zeros((1, 2)),
-      cost=jnp.zeros((1, 2, len(environment.constraint_names))), terminal=jnp.zeros((1, 2)))
+      observation={name: zeros(field) for name, field in spec.observations.items()}, action=zeros(spec.actions),
+      reward=jnp.zeros((1, 2)), cost=jnp.zeros((1, 2, spec.num_constraints)), terminal=jnp.zeros((1, 2)))

@@ -1,7 +1,7 @@
 """Two ways to the same gradient of the policy: by differentiating all imagined trajectories, or only those that count.
 
-The loss (`losses.lagrangian`) bounds the values of N models for each start state. An upper bound selects one model, so
-that of the N S trajectories at most S count for the reward and S for each cost: the gradient of all others is zero.
+The loss (`objective.lagrangian`) bounds the values of N models for each start state. An upper bound selects one model,
+so that of the N S trajectories at most S count for the reward and S for each cost: the gradient of all others is zero.
 """
 
 import dataclasses
@@ -15,20 +15,20 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination
-from lambda_kit.agents.lambda_ import losses
+from lambda_kit.agents.lambda_ import objective
 
 
 class PolicyGradient(Protocol):
-  """A way to compute the gradient of `losses.lagrangian`."""
+  """A way to compute the gradient of `objective.lagrangian`."""
 
   chunk_size: int | None  # Start states that are worked on at once, by critics, too; None for all.
 
-  def __call__(self, setting: losses.Setting, policy_params: core.Params,
-               key: core.Key) -> tuple[core.Params, losses.PolicyOutput]:
+  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
+               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
     """The gradient with respect to the policy's parameters xi, and what critics and multipliers learn from."""
 
-  def imagine(self, setting: losses.Setting, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
+              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
     """All trajectories, [N, H, S, ...], and what they are worth, [N, S, H, ...]."""
 
 
@@ -41,31 +41,30 @@ class WholeGradient:
 
   chunk_size = None
 
-  def __call__(self, setting: losses.Setting, policy_params: core.Params,
-               key: core.Key) -> tuple[core.Params, losses.PolicyOutput]:
-    noise, select_key = draw_noise(setting, key)
+  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
+               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
 
     def loss_of(params):
-      imagined, estimates = self.imagine(setting, params, noise)
-      loss, (cost_values, metrics) = losses.lagrangian(setting, estimates)
-      return loss, losses.policy_output(setting, imagined.features, estimates, cost_values, metrics, select_key)
+      imagined, estimates = self.imagine(problem, params, noise)
+      loss, (cost_values, metrics) = objective.lagrangian(problem, estimates)
+      return loss, objective.Outcome(imagined.features, estimates, cost_values, metrics)
 
     return jax.grad(loss_of, has_aux=True)(policy_params)
 
-  def imagine(self, setting: losses.Setting, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
-    return _imagine_parts(self._imagine_part, setting, policy_params, noise)
+  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
+              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+    return _imagine_parts(self._imagine_part, problem, policy_params, noise)
 
-  def _imagine_part(self, setting: losses.Setting, policy_params: core.Params,
-                    noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+  def _imagine_part(self, problem: objective.PolicyProblem, policy_params: core.Params,
+                    noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
-    sample_action = losses.sample_action(setting, policy_params)
+    sample_action = objective.sample_action(problem, policy_params)
 
     def one_model(theta):
-      imagined = imagination.imagine(setting.world_model, theta, sample_action, setting.start, noise)
-      return imagined, losses.estimate(setting, theta, imagined.features, imagined.entropy)
+      imagined = imagination.imagine(problem.world_model, theta, sample_action, problem.start, noise)
+      return imagined, objective.estimate(problem, theta, imagined.features, imagined.entropy)
 
-    return jax.vmap(one_model)(setting.samples)
+    return jax.vmap(one_model)(problem.samples)
 
 
 @gin.register
@@ -88,36 +87,35 @@ class SelectedGradient:
     self.chunk_size = chunk_size
     self._block_size = block_size
 
-  def __call__(self, setting: losses.Setting, policy_params: core.Params,
-               key: core.Key) -> tuple[core.Params, losses.PolicyOutput]:
-    noise, select_key = draw_noise(setting, key)
-    imagined, estimates = self.imagine(setting, policy_params, noise)
+  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
+               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
+    imagined, estimates = self.imagine(problem, policy_params, noise)
     coefficients, (cost_values, metrics) = jax.grad(
-        functools.partial(losses.lagrangian, setting), has_aux=True)(estimates)
+        functools.partial(objective.lagrangian, problem), has_aux=True)(estimates)
     # Few trajectories count for both, so each is spared the other's heads and critics.
-    nothing = losses.Estimates(*(None for _ in coefficients))
+    nothing = objective.Estimates(*(None for _ in coefficients))
     parts = [nothing._replace(values=coefficients.values, entropy=coefficients.entropy),
              nothing._replace(cost_values=coefficients.cost_values)]
-    gradients = [self._differentiate(setting, policy_params, imagined.actions, part, noise) for part in parts]
-    output = losses.policy_output(setting, imagined.features, estimates, cost_values, metrics, select_key)
-    return jax.tree.map(jnp.add, *gradients), output
+    gradients = [self._differentiate(problem, policy_params, imagined.actions, part, noise) for part in parts]
+    outcome = objective.Outcome(imagined.features, estimates, cost_values, metrics)
+    return jax.tree.map(jnp.add, *gradients), outcome
 
-  def imagine(self, setting: losses.Setting, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
-    return _imagine_parts(self._imagine_part, setting, policy_params, noise)
+  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
+              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+    return _imagine_parts(self._imagine_part, problem, policy_params, noise)
 
-  def _imagine_part(self, setting: losses.Setting, policy_params: core.Params,
-                    noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+  def _imagine_part(self, problem: objective.PolicyProblem, policy_params: core.Params,
+                    noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
-    sample_action = losses.sample_action(setting, policy_params)
+    sample_action = objective.sample_action(problem, policy_params)
     num_starts = noise.action.shape[1]
     size = min(self.chunk_size, num_starts)
     rows = _pad(jnp.arange(num_starts), size).reshape(-1, size)  # [chunks, size]
 
     def one_chunk(theta, rows):
-      start, chunk_noise = _take(setting.start, noise, rows)
-      imagined = imagination.imagine(setting.world_model, theta, sample_action, start, chunk_noise)
-      return imagined, losses.estimate(setting, theta, imagined.features, imagined.entropy)
+      start, chunk_noise = _take(problem.start, noise, rows)
+      imagined = imagination.imagine(problem.world_model, theta, sample_action, start, chunk_noise)
+      return imagined, objective.estimate(problem, theta, imagined.features, imagined.entropy)
 
     def one_model(theta):
       imagined, estimates = jax.lax.map(lambda rows: one_chunk(theta, rows), rows)
@@ -125,25 +123,25 @@ class SelectedGradient:
       imagined = jax.tree.map(lambda x: jnp.moveaxis(join(jnp.moveaxis(x, 2, 1)), 0, 1), imagined)
       return imagined, jax.tree.map(join, estimates)
 
-    return jax.lax.map(one_model, setting.samples)
+    return jax.lax.map(one_model, problem.samples)
 
-  def _differentiate(self, setting: losses.Setting, policy_params: core.Params, actions: types.Array,
-                     coefficients: losses.Estimates, noise: imagination.Noise) -> core.Params:
+  def _differentiate(self, problem: objective.PolicyProblem, policy_params: core.Params, actions: types.Array,
+                     coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
     """The gradient with respect to xi of sum(coefficients * estimates), over trajectories that have any.
 
     Args:
-      setting: What is given.
+      problem: What is given.
       policy_params: xi.
       actions: Of all trajectories, [N, H, S, A].
       coefficients: Derivatives of the loss with respect to some of the estimates, [N, S, H, ...], None for the others.
       noise: That which the trajectories were imagined with.
     """
-    of_part = lambda start, *rest: self._differentiate_part(dataclasses.replace(setting, start=start), *rest)
-    differentiate_parts = setting.devices.sum(of_part, in_axes=(0, None, 2, 1, 1))
-    return differentiate_parts(setting.start, policy_params, actions, coefficients, noise)
+    of_part = lambda start, *rest: self._differentiate_part(dataclasses.replace(problem, start=start), *rest)
+    differentiate_parts = problem.devices.sum(of_part, in_axes=(0, None, 2, 1, 1))
+    return differentiate_parts(problem.start, policy_params, actions, coefficients, noise)
 
-  def _differentiate_part(self, setting: losses.Setting, policy_params: core.Params, actions: types.Array,
-                          coefficients: losses.Estimates, noise: imagination.Noise) -> core.Params:
+  def _differentiate_part(self, problem: objective.PolicyProblem, policy_params: core.Params, actions: types.Array,
+                          coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
     """`_differentiate` on one device."""
     any_of = lambda x: jnp.any(x != 0, axis=tuple(range(2, x.ndim)))
     counts = functools.reduce(jnp.logical_or, map(any_of, jax.tree.leaves(coefficients)))  # [N, S]
@@ -158,11 +156,11 @@ class SelectedGradient:
     def add_block(i, gradient):
       model, block = jnp.divmod(queue[i], blocks.shape[1])
       rows = blocks[model, block]
-      theta = jax.tree.map(lambda x: x[model], setting.samples)
-      start, block_noise = _take(setting.start, noise, rows)
+      theta = jax.tree.map(lambda x: x[model], problem.samples)
+      start, block_noise = _take(problem.start, noise, rows)
       # Fillers get coefficients of zero.
       weights = jax.tree.map(lambda x: x[model].at[rows].get(mode='fill', fill_value=0), coefficients)
-      change = _block_gradient(setting, policy_params, theta, start, actions[model][:, rows], weights, block_noise)
+      change = _block_gradient(problem, policy_params, theta, start, actions[model][:, rows], weights, block_noise)
       return jax.tree.map(jnp.add, gradient, change)
 
     zeros = jax.tree.map(jnp.zeros_like, policy_params)
@@ -178,45 +176,36 @@ def default_gradient(num_samples: int) -> PolicyGradient:
   return WholeGradient() if num_samples <= 2 else SelectedGradient()
 
 
-def _imagine_parts(imagine_part: Callable[..., Any], setting: losses.Setting, policy_params: core.Params,
-                   noise: imagination.Noise) -> tuple[imagination.Imagined, losses.Estimates]:
+def _imagine_parts(imagine_part: Callable[..., Any], problem: objective.PolicyProblem, policy_params: core.Params,
+                   noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
   """Lets each device imagine from its start states."""
-  of_part = lambda start, *rest: imagine_part(dataclasses.replace(setting, start=start), *rest)
-  return setting.devices.map(of_part, in_axes=(0, None, 1), out_axes=(2, 1))(setting.start, policy_params, noise)
+  of_part = lambda start, *rest: imagine_part(dataclasses.replace(problem, start=start), *rest)
+  return problem.devices.map(of_part, in_axes=(0, None, 1), out_axes=(2, 1))(problem.start, policy_params, noise)
 
 
-def _block_gradient(setting: losses.Setting, policy_params: core.Params, theta: core.Params, start: types.Nest,
-                    actions: types.Array, coefficients: losses.Estimates, noise: imagination.Noise) -> core.Params:
+def _block_gradient(problem: objective.PolicyProblem, policy_params: core.Params, theta: core.Params, start: types.Nest,
+                    actions: types.Array, coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
   """The gradient of sum(coefficients * estimates) for trajectories of one model, first to actions, then to xi.
 
   The policy sees states as constants (algorithm 3), so that its own gradient needs no loop over time.
   """
 
   def worth(actions):
-    features = imagination.replay(setting.world_model, theta, actions, start, noise.state)
-    estimates = losses.estimate(setting, theta, features, jnp.zeros(actions.shape[:2]))
+    features = imagination.follow_actions(problem.world_model, theta, actions, start, noise.state)
+    estimates = objective.estimate(problem, theta, features, jnp.zeros(actions.shape[:2]))
     pairs = [(weight, x) for weight, x in zip(coefficients, estimates) if weight is not None]
     return sum(jnp.sum(weight * x) for weight, x in pairs), features
 
   action_gradient, features = jax.grad(worth, has_aux=True)(actions)
 
   def surrogate(params):
-    actions, entropy = losses.sample_action(setting, params)(features[:-1], noise.action)
+    actions, entropy = objective.sample_action(problem, params)(features[:-1], noise.action)
     value = jnp.sum(action_gradient * actions)
     if coefficients.entropy is not None:
       value += jnp.sum(coefficients.entropy * jnp.swapaxes(entropy, 0, 1))
     return value
 
   return jax.grad(surrogate)(policy_params)
-
-
-def draw_noise(setting: losses.Setting, key: core.Key) -> tuple[imagination.Noise, core.Key]:
-  """Draws the noise of all trajectories, and a key for what the critics learn from."""
-  imagine_key, select_key = jax.random.split(key)
-  num_starts = jax.tree.leaves(setting.start)[0].shape[0]
-  noise = imagination.draw_noise(imagine_key, setting.objective.horizon, num_starts, setting.num_actions,
-                                 setting.world_model.noise_size)
-  return noise, select_key
 
 
 def _take(start: types.Nest, noise: imagination.Noise, rows: types.Array) -> tuple[Any, imagination.Noise]:

@@ -45,7 +45,7 @@ def predict(world_model: core.WorldModel, filtering: Any, key: core.Key, observa
     num_seen: n.
 
   Returns:
-    Of the moments n, ..., T.
+    Of the time steps n, ..., T.
   """
   chex.assert_rank(action, 2)
   chex.assert_tree_shape_prefix(dict(observation), (action.shape[0] + 1,))
@@ -53,9 +53,9 @@ def predict(world_model: core.WorldModel, filtering: Any, key: core.Key, observa
   seen = jax.tree.map(lambda x: x[:num_seen], dict(observation))
   states = infer_states(world_model, filtering, key, seen, action[:num_seen - 1])
   belief = jax.tree.map(lambda x: x[-1:], states)
-  followed = action[num_seen - 1:, None]  # [m, 1, A].
-  no_noise = jnp.zeros((*followed.shape[:2], world_model.noise_size))
-  features = imagination.replay(world_model, params, followed, belief, no_noise)[1:, 0]  # [m, F].
+  given = action[num_seen - 1:, None]  # [m, 1, A].
+  no_noise = jnp.zeros((*given.shape[:2], world_model.noise_size))
+  features = imagination.follow_actions(world_model, params, given, belief, no_noise)[1:, 0]  # [m, F].
   truth = decoders.targets(normalizer.normalize(filtering['normalizer'], observation))
   return types.OpenLoop(
       truth=jax.tree.map(lambda x: x[num_seen:], truth), model=world_model.decode(params, features),

@@ -104,7 +104,7 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     if num_constraints != 1:
       raise ValueError(
           f'Cpo solves for one constraint in closed form, and the task has {num_constraints}. Sum the costs up to one, '
-          'or take a Lagrangian method: gin/baselines/ppo_lagrangian.gin, gin/baselines/trpo_lagrangian.gin.')
+          'or take a Lagrangian method: gin/agents/ppo_lagrangian.gin, gin/agents/trpo_lagrangian.gin.')
     return ()
 
   def update(self, state: tuple[()], params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,

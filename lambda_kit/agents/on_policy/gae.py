@@ -4,7 +4,7 @@ import chex
 import jax.numpy as jnp
 
 from lambda_kit import types
-from lambda_kit.quick_rlax import rlax
+from lambda_kit.policies.quick_rlax import rlax
 
 
 def advantages(rewards: types.Array, discounts: types.Array, is_last: types.Array, values: types.Array,

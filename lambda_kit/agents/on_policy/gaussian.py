@@ -130,23 +130,21 @@ class OnPolicyNetworks(NamedTuple):
   critics: Network  # To values [..., 1 + C]: first of the reward, then of each cost. Parameters [1 + C, ...].
 
 
-def make_networks(environment: core.Environment, policy_factory: Callable[..., hk.Module] = GaussianPolicy,
+def make_networks(spec: core.EnvironmentSpec, policy_factory: Callable[..., hk.Module] = GaussianPolicy,
                   critic_factory: Callable[..., hk.Module] = ObservationCritic,
                   image_chunk_size: int = 500) -> OnPolicyNetworks:
-  """Makes networks that fit `environment`. Both factories are called inside of a Haiku transform.
+  """Makes networks that fit an environment. Both factories are called inside of a Haiku transform.
 
   Where there are images, networks see `image_chunk_size` observations at a time, and what they computed between is
   computed again for gradients: convolutions of all images of an epoch would take tens of gigabytes.
   """
-  observation_spec, num_actions = environment.observation_spec(), environment.action_spec().shape[0]
-  num_constraints = len(environment.constraint_names)
-  example = {name: jnp.zeros(spec.shape, spec.dtype) for name, spec in observation_spec.items()}
+  example = {name: jnp.zeros(field.shape, field.dtype) for name, field in spec.observations.items()}
   chunk_size = image_chunk_size if 'image' in example else None
-  policy = _transform(lambda: policy_factory(num_actions=num_actions), example, chunk_size)
+  policy = _transform(lambda: policy_factory(num_actions=spec.num_actions), example, chunk_size)
   critic = _transform(critic_factory, example, chunk_size)
-  critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + num_constraints)),
+  critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + spec.num_constraints)),
                     apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1))
-  return OnPolicyNetworks(observation_spec, num_actions, num_constraints, policy, critics)
+  return OnPolicyNetworks(spec.observations, spec.num_actions, spec.num_constraints, policy, critics)
 
 
 def _transform(module_factory: Callable[[], hk.Module], example: types.Observation, chunk_size: int | None) -> Network:

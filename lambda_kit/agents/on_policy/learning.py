@@ -107,8 +107,8 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
 
   def step(self, num_updates: int) -> dict[str, float]:
     if self._rollout is None or num_updates != 1:
-      raise ValueError('An on-policy agent takes one update for each rollout: bind run_experiment.loop_factory = '
-                       '@RolloutLoop and run_experiment.schedule = None.')
+      raise ValueError('An on-policy agent takes one update for each rollout: bind experiment.loop_factory = '
+                       '@RolloutLoop and experiment.schedule = None.')
     self._state, metrics = self._update(self._state, self._rollout)
     self._rollout = None
     metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}

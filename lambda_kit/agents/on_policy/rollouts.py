@@ -11,25 +11,25 @@ class RolloutWriter:
   """Writes batched time steps into arrays, which are allocated once.
 
   Args:
-    environment: One like those that take the steps, for its specs.
+    environment_spec: Of the environments that take the steps.
     num_steps: T.
     num_environments: k.
   """
 
-  def __init__(self, environment: core.Environment, num_steps: int, num_environments: int):
+  def __init__(self, environment_spec: core.EnvironmentSpec, num_steps: int, num_environments: int):
     leading = (num_steps, num_environments)
     zeros = lambda spec: np.zeros((*leading, *spec.shape), spec.dtype)
-    observations = lambda: {name: zeros(spec) for name, spec in environment.observation_spec().items()}
+    observations = lambda: {name: zeros(spec) for name, spec in environment_spec.observations.items()}
     self._rollout = types.Rollout(
         observation=observations(),
-        action=np.zeros((*leading, *environment.action_spec().shape), np.float32),
+        action=np.zeros((*leading, *environment_spec.actions.shape), np.float32),
         reward=np.zeros(leading, np.float32),
-        cost=np.zeros((*leading, len(environment.constraint_names)), np.float32),
+        cost=np.zeros((*leading, environment_spec.num_constraints), np.float32),
         discount=np.ones(leading, np.float32),
         next_observation=observations(),
         is_last=np.zeros(leading, bool),
         weight=np.ones(leading, np.float32),
-        cost_return=np.zeros(len(environment.constraint_names), np.float32),
+        cost_return=np.zeros(environment_spec.num_constraints, np.float32),
         episode_length=np.zeros((), np.float32))
     self._t = 0
 

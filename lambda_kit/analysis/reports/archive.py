@@ -3,8 +3,8 @@
 import pathlib
 import re
 
+from lambda_kit import files
 from lambda_kit.analysis.reports import collection as collection_lib
-from lambda_kit.analysis import drawing
 
 _MAX_VIDEO_BYTES = 1_000_000
 _KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md')
@@ -29,23 +29,23 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     Names of the files.
   """
   pictures = sorted((report_folder / 'figures').glob('learning_curves_*.png'))
-  files = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT}
-  files |= {picture.name: picture for picture in pictures}
+  kept = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT}
+  kept |= {picture.name: picture for picture in pictures}
   for group in collected.groups:
     name = re.sub(r'[^a-z0-9]+', '_', f'{group.task} {group.algorithm}'.lower()).strip('_')
     folder = group.runs[0].folder
-    files[f'config/{name}.gin'] = folder / 'config.gin'
+    kept[f'config/{name}.gin'] = folder / 'config.gin'
     prediction, video = folder / 'prediction.png', folder / 'video.mp4'
     if prediction.exists():
-      files[f'{name}_prediction.png'] = prediction
+      kept[f'{name}_prediction.png'] = prediction
       if video.exists() and video.stat().st_size < _MAX_VIDEO_BYTES:
-        files[f'{name}.mp4'] = video
+        kept[f'{name}.mp4'] = video
     for run in group.runs:
       calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # By steps.
       if calibrations:
-        files[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
+        kept[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
         if run is group.runs[0]:
-          files[f'{name}_calibration.png'] = calibrations[-1].with_suffix('.png')
-  for name, source in files.items():
-    drawing.write_bytes(out / name, source.read_bytes())
-  return list(files)
+          kept[f'{name}_calibration.png'] = calibrations[-1].with_suffix('.png')
+  for name, source in kept.items():
+    files.write_atomically(out / name, source.read_bytes())
+  return list(kept)

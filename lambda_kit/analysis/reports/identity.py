@@ -40,13 +40,13 @@ def identify(bindings: gin_text.Bindings) -> Identity:
   Raises:
     GinTextError: The bindings are not those of an experiment.
   """
-  number = lambda name, default: _number(bindings, f'run_experiment.{name}', default)
+  number = lambda name, default: _number(bindings, f'experiment.{name}', default)
   steps = number('environment_steps', None)
-  evaluate_every = number('evaluate_every', 25_000)  # Here and below, defaults are those of `run_experiment`.
-  limits = gin_text.get(bindings, 'run_experiment.cost_limit', protocols.SG6_LIMIT)
+  evaluate_every = number('evaluate_every', 25_000)  # Here and below, defaults are those of `experiment.build`.
+  limits = gin_text.get(bindings, 'experiment.cost_limit', protocols.SG6_LIMIT)
   limits = tuple(limits) if isinstance(limits, (tuple, list)) else (limits,)
   if not all(isinstance(limit, (int, float)) for limit in limits):
-    raise gin_text.GinTextError(f'run_experiment.cost_limit is no number: {limits}')
+    raise gin_text.GinTextError(f'experiment.cost_limit is no number: {limits}')
   task, environment = _task(bindings)
   protocol = protocols.Protocol(task, steps, number('evaluation_episodes', 10), tuple(map(float, limits)), environment)
   paper = protocols.paper_protocol(task)
@@ -59,7 +59,7 @@ def identify(bindings: gin_text.Bindings) -> Identity:
 
 def algorithm_name(bindings: gin_text.Bindings) -> str:
   """Names an agent as the paper does, and variants of LAMBDA by the parts that were swapped."""
-  agent = _class_name(gin_text.get(bindings, 'run_experiment.agent', ''))
+  agent = _class_name(gin_text.get(bindings, 'experiment.agent', ''))
   if agent == 'OnPolicyAgent':
     return _baseline_name(bindings)
   agent = agent.removesuffix('Agent') or agent

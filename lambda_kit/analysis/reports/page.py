@@ -144,8 +144,9 @@ def _paper_files(task: str, algorithm: str) -> list[str]:
   if task == protocols.OBSERVABLE_PUSH:
     files = ['gin/sg6_observable_pointpush1.gin']
   else:
-    files = [f'gin/sg6_{task.lower()}.gin' if task in protocols.SG6_TASKS else 'gin/base/lambda.gin']
-  return files + ([f'gin/baselines/{_BASELINES[algorithm]}.gin'] if algorithm in _BASELINES else [])
+    files = [f'gin/sg6_{task.lower()}.gin'] if task in protocols.SG6_TASKS else [
+        'gin/base/experiment.gin', 'gin/sizes/paper.gin', 'gin/agents/lambda.gin']
+  return files + ([f'gin/agents/{_BASELINES[algorithm]}.gin'] if algorithm in _BASELINES else [])
 
 
 def _difference(files: Sequence[str], gin_root: pathlib.Path | None, bindings: gin_text.Bindings) -> list[str] | None:

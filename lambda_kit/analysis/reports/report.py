@@ -8,6 +8,7 @@ from typing import Iterator
 
 from matplotlib import figure as mpl_figure
 
+from lambda_kit import files
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import comparison_figures
@@ -55,7 +56,7 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
   written: list[str] = []
 
   def write(name: str, text: str) -> None:
-    drawing.write_bytes(out / name, text.encode())
+    files.write_atomically(out / name, text.encode())
     written.append(name)
 
   tables = [table for summary in summaries for normalized in (False, True)
@@ -126,8 +127,8 @@ def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.S
 def _copy_strip(medium: media.Medium, folder: pathlib.Path, name: str) -> page.Figure:
   """Copies the picture of a run's prediction, in both formats, to the figures of the report."""
   run = medium.run
-  drawing.write_bytes(folder / f'{name}.png', medium.content)
-  drawing.write_bytes(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
+  files.write_atomically(folder / f'{name}.png', medium.content)
+  files.write_atomically(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
   caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {run.prediction.describe()}.'
   return page.Figure(name, caption, medium.content)
 
@@ -143,4 +144,4 @@ def _remove_stale(out: pathlib.Path, written: list[str]) -> None:
     path = out / str(name)
     if path.resolve().is_relative_to(out.resolve()):
       path.unlink(missing_ok=True)
-  drawing.write_bytes(manifest, (json.dumps(sorted(written), indent=1) + '\n').encode())
+  files.write_atomically(manifest, (json.dumps(sorted(written), indent=1) + '\n').encode())

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 
-from lambda_kit.training import versions
+from lambda_kit.analysis import versions
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import records
 from lambda_kit.config import gin_text
@@ -147,12 +147,12 @@ def _read_mujoco(folder: pathlib.Path, workdir: str, report: Report, task: str) 
 
 def _identify(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
   # Texts that differ in the seed only are parsed once: a sweep has many of them.
-  seed = re.search(r'^run_experiment\.seed = (\d+).*$', text, re.MULTILINE)
+  seed = re.search(r'^experiment\.seed = (\d+).*$', text, re.MULTILINE)
   if seed is None:
     return _identify_cached(text)
-  identity, bindings = _identify_cached(text[:seed.start()] + 'run_experiment.seed = 0' + text[seed.end():])
+  identity, bindings = _identify_cached(text[:seed.start()] + 'experiment.seed = 0' + text[seed.end():])
   number = int(seed.group(1))
-  return dataclasses.replace(identity, seed=number), {**bindings, 'run_experiment.seed': number}
+  return dataclasses.replace(identity, seed=number), {**bindings, 'experiment.seed': number}
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
 """Studies as tables and figures."""
 
 import io
-from typing import Sequence
+from typing import Any, Sequence
 
 from matplotlib import figure as mpl_figure
 import numpy as np
@@ -9,14 +9,15 @@ from rich import box
 from rich import console as rich_console
 from rich import table as rich_table
 
-from lambda_kit.training import study
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis import tables
+
+Study = Any  # A `training.study.Study`.
 
 _DOT_COLOR = '#2f6fbb'
 
 
-def study_table(done: study.Study) -> str:
+def study_table(done: Study) -> str:
   """A line for each run, in plain text: what it delivers, what its last evaluations found, what training cost."""
   reference = done.reference
   table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -37,7 +38,7 @@ def study_table(done: study.Study) -> str:
       f'\nRandom actions: {reference.random_return:.2f}. Optimum within the limit: {reference.optimal_return:.2f}.\n')
 
 
-def summary(studies: Sequence[study.Study]) -> str:
+def summary(studies: Sequence[Study]) -> str:
   """Markdown with a line for each variant of each experiment: means over seeds and their standard deviations."""
   head = ('experiment', 'variant', 'seeds', 'last evaluations: return', 'cost return', 'within the limit',
           'best safe checkpoint: return', 'of the way', 'cost return', 'cost regret of training', 'minutes a run')
@@ -59,7 +60,7 @@ def summary(studies: Sequence[study.Study]) -> str:
   return '\n'.join(lines) + '\n\n' + '\n'.join(notes) + '\n'
 
 
-def study_figure(studies: Sequence[study.Study]) -> mpl_figure.Figure:
+def study_figure(studies: Sequence[Study]) -> mpl_figure.Figure:
   """A row of panels for each experiment: last evaluations and cost regret by variant, a dot for each seed."""
   num_lines = max(len(one.variants) for one in studies)
   figure = drawing.new_figure(10.0, len(studies) * (1.2 + 0.28 * num_lines))

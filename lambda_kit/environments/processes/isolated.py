@@ -11,13 +11,14 @@ import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
 from lambda_kit.environments.processes import process as process_lib
 from lambda_kit.environments.processes import worker as worker_lib
 
 
-class EnvironmentFailure(RuntimeError):
+class EnvironmentFailure(errors.UserError):
   """An environment raised an error or hung, or its process died. The message says which, and where if that is known."""
 
 
@@ -112,6 +113,14 @@ class IsolatedEnvironment(core.Environment):
   @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._specs.constraint_names
+
+  @property
+  def action_repeat(self) -> int:
+    return self._specs.action_repeat
+
+  @property
+  def episode_length(self) -> int | None:
+    return self._specs.episode_length
 
   @property
   def next_episode(self) -> int:

@@ -30,13 +30,14 @@ import gin
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
 from lambda_kit.environments.processes import process as process_lib
 from lambda_kit.environments.processes import worker as worker_lib
 
 
-class WorkerError(RuntimeError):
+class WorkerError(errors.UserError):
   """A worker could not be started, or failed too often."""
 
 
@@ -183,6 +184,14 @@ class ParallelEnvironments:
   @property
   def constraint_names(self) -> tuple[str, ...]:
     return self._specs.constraint_names
+
+  @property
+  def action_repeat(self) -> int:
+    return self._specs.action_repeat
+
+  @property
+  def episode_length(self) -> int | None:
+    return self._specs.episode_length
 
   @property
   def num_environments(self) -> int:

@@ -23,7 +23,7 @@ class WorkerFailure(Exception):
 
 
 class WorkerProcess:
-  """A process that runs `parallel_worker.main`. Every call raises `WorkerFailure` rather than wait for ever."""
+  """A process that runs `worker.main`. Every call raises `WorkerFailure` rather than wait for ever."""
 
   def __init__(self, start: worker_lib.Start, memory_fd: int, timeout: float):
     """Starts the process, without waiting for it. `timeout` is in seconds, until `wait_until_started` gives up."""
@@ -34,7 +34,7 @@ class WorkerProcess:
     self._connection, theirs = socket.socketpair()
     fds = (theirs.fileno(), memory_fd, self._trace_fd)
     program = (f'import sys; sys.path[:] = {[str(path) for path in sys.path]}; '
-               f'from lambda_kit.environments import parallel_worker; worker_lib.main{fds}')
+               f'from lambda_kit.environments.processes import worker; worker.main{fds}')
     # Not `multiprocessing`: under spawn its children import the main module of the parent, and with it jax.
     # The process group of its own keeps Ctrl-C away from the start, and lets `kill` reach what the environment starts.
     with theirs:

@@ -54,6 +54,14 @@ class SerialEnvironments:
     return self._batched()
 
   @property
+  def action_repeat(self) -> int:
+    return self._environments[0].action_repeat
+
+  @property
+  def episode_length(self) -> int | None:
+    return self._environments[0].episode_length
+
+  @property
   def num_environments(self) -> int:
     return len(self._environments)
 

@@ -46,6 +46,8 @@ class Specs(NamedTuple):
   reward: types.CmdpReward  # Of specs.
   discount: dm_specs.Array
   constraint_names: tuple[str, ...]
+  action_repeat: int
+  episode_length: int | None
   mujoco_version: str | None
 
 
@@ -196,7 +198,8 @@ def _get_specs(environment: core.Environment) -> Specs:
     raise ValueError('Observations must be mappings from name to array and rewards a `CmdpReward`, but the specs are '
                      f'{observation} and {reward}.')
   specs = Specs(environment.task_name, dict(observation), environment.action_spec(), reward,
-                environment.discount_spec(), tuple(environment.constraint_names), environment.mujoco_version)
+                environment.discount_spec(), tuple(environment.constraint_names), environment.action_repeat,
+                environment.episode_length, environment.mujoco_version)
   for spec in _fields(specs):
     if not isinstance(spec, dm_specs.Array) or spec.dtype.hasobject:
       raise ValueError(f'Only arrays of numbers can lie in shared memory, not {spec}.')

@@ -99,6 +99,10 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     space = self._task.action_space
     return specs.BoundedArray(space.shape, np.float64, space.low, space.high, name='action')
 
+  @property
+  def episode_length(self) -> int:
+    return int(self._task.num_steps)
+
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     return self._camera(height, width).render(self._task.data)
 

@@ -19,6 +19,7 @@ import types as python_types
 from typing import Any, Callable, Iterator, NamedTuple
 from unittest import mock
 
+from lambda_kit import errors
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import physics
 
@@ -28,7 +29,7 @@ _MULTI_AGENT = 'safety_gymnasium.tasks.safe_multi_agent.safe_mujoco_multi'
 _UNUSED = ('safety_gymnasium.vector', 'safety_gymnasium.wrappers', _MULTI_AGENT)
 
 
-class SimulatorMissing(ImportError):
+class SimulatorMissing(errors.UserError, ImportError):
   """safety-gymnasium, MuJoCo or gymnasium is not installed. The message holds the remedy."""
 
 
@@ -63,13 +64,13 @@ def safety_gymnasium() -> Any:
       importlib.import_module('safety_gymnasium.builder')  # All tasks, with their dataclasses.
   except ImportError as error:
     raise SimulatorMissing(f'The Safety-Gymnasium tasks are not installed here ({error}). Install them: {INSTALL}. '
-                           'The built-in CMDP (gin/tiny_*.gin) needs no simulator.') from error
+                           'The built-in CMDP (gin/tasks/grid*.gin) needs no simulator.') from error
   if mujoco.MjvOption().geomgroup.strides != (1,):
     import numpy as np  # pylint: disable=g-import-not-at-top
     raise SimulatorMissing(
         f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
         f'and goals would silently vanish from camera images. Install MuJoCo 3.1.4 or later: {INSTALL}.')
-  if package.make is None:  # The stand-in's: at the first call.
+  if hasattr(package, 'make'):  # The stand-in's: at the first call.
     _adapt(package, mujoco, gymnasium, rendering)
   physics.warn_if_different(mujoco.__version__)
   return package
@@ -77,11 +78,9 @@ def safety_gymnasium() -> Any:
 
 def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
   """Takes the stand-ins out of the package, and has it do what it did with its own versions of everything."""
-  from lambda_kit.environments.safety_gym import making  # pylint: disable=g-import-not-at-top
   from safety_gymnasium.bases import base_agent, underlying  # pylint: disable=g-import-not-at-top
-  for name in ('vector', 'wrappers', 'make_ma'):
+  for name in ('vector', 'wrappers', 'make', 'make_ma'):
     delattr(package, name)
-  package.make = making.make
   package.gymnasium_register = gymnasium.register
   # All worlds have the physics that they were made for.
   compile_model = lambda *arguments: physics.restore_physics(mujoco.MjModel.from_xml_string(*arguments))

@@ -50,21 +50,13 @@ def save_arrays(path: str | os.PathLike, tree: Any, metadata: Mapping[str, str])
   """Writes a pytree, replacing a file of that name. The file gets its name only when it is complete and on disk.
 
   Args:
-    path: Its folder must exist.
+    path: Where to.
     tree: Leaves are arrays or numbers. Their names in the file are their paths, such as `.policy.params['mlp']['w']`.
     metadata: For readers of the file. Keys are identifiers.
   """
-  path = pathlib.Path(path)
-  partial = path.with_name(f'{path.name}.partial.{os.getpid()}')
   content = to_bytes(tree, metadata)
   try:
-    try:
-      partial.unlink(missing_ok=True)  # Of a process that had the same id.
-      files.write(partial, content)
-      os.replace(partial, path)
-      files.sync_folder(path.parent)
-    finally:
-      partial.unlink(missing_ok=True)
+    files.write_atomically(path, content)
   except OSError as error:
     raise OSError(error.errno, f'The arrays can not be written: {error.strerror or error}', str(path)) from error
 
@@ -149,7 +141,7 @@ def _differences(found: Mapping[str, _Field], expected: Mapping[str, _Field]) ->
 
 def _read_checked(path: pathlib.Path) -> bytes:
   """Reads a whole file and compares its checksum before any of it is believed."""
-  with files.missing_is_damage(path):
+  with errors.missing_is_damage(path):
     content = path.read_bytes()
   end = 8 + _header_size(content)
   mark = content.find(_MARK, 8, end)

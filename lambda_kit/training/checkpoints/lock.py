@@ -9,8 +9,10 @@ import os
 import pathlib
 import socket
 
+from lambda_kit import errors
 
-class WorkdirLockedError(RuntimeError):
+
+class WorkdirLockedError(errors.UserError):
   """Another run uses the folder. The message says which."""
 
 

@@ -57,7 +57,7 @@ def verify(folder: pathlib.Path, expected: Mapping[str, Entry], source: str = NA
   """Raises `DamagedError` unless all files of a folder are what was written, as the file `source` describes them."""
   for name, entry in expected.items():
     path = folder / name
-    with files.missing_is_damage(path):
+    with errors.missing_is_damage(path):
       size = path.stat().st_size
       if size != entry.size:
         raise errors.DamagedError(f'{path} has {size} bytes instead of {entry.size}')

@@ -6,7 +6,6 @@ import pathlib
 from typing import Any, Mapping
 
 from lambda_kit.training.checkpoints import errors
-from lambda_kit import files
 
 _KEY = 'sha256'
 
@@ -30,7 +29,7 @@ def read(path: pathlib.Path, format_name: str, version: int, remedy: str) -> dic
     DamagedError: It is not what was written.
     CheckpointError: It is of another version of the format.
   """
-  with files.missing_is_damage(path):
+  with errors.missing_is_damage(path):
     text = path.read_bytes()
   try:
     content = json.loads(text)

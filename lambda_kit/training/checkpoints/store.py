@@ -238,7 +238,7 @@ def _read(path: pathlib.Path, step: int) -> Checkpoint:
   if manifest.step != step:
     raise errors.DamagedError(f'{path / manifest_lib.NAME} is of step {manifest.step}')
   manifest_lib.verify(path, manifest.files)
-  with files.missing_is_damage(path / _STATE):
+  with errors.missing_is_damage(path / _STATE):
     state = json.loads((path / _STATE).read_bytes())
   names = tuple(file.removesuffix('.safetensors') for file in manifest.files if file != _STATE)
   return Checkpoint(path, step, state, manifest.score, names)

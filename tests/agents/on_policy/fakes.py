@@ -9,6 +9,7 @@ import numpy as np
 from lambda_kit.agents.on_policy import gaussian
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.environments import grid_cmdp
+from tests import specs
 
 
 class Line(grid_cmdp.GridCmdp):
@@ -21,7 +22,7 @@ class Line(grid_cmdp.GridCmdp):
 def policy_and_batch(num_steps: int, num_constraints: int = 1, num_actions: int = 1, seed: int = 0):
   """Networks, parameters, and a batch of that many steps: random observations, actions and advantages."""
   environment = {1: Line, 2: grid_cmdp.GridCmdp}[num_actions](seed=0, num_constraints=num_constraints)
-  networks = gaussian.make_networks(environment, functools.partial(gaussian.GaussianPolicy, hidden_sizes=(4,)),
+  networks = gaussian.make_networks(specs.of(environment), functools.partial(gaussian.GaussianPolicy, hidden_sizes=(4,)),
                                     functools.partial(gaussian.ObservationCritic, hidden_sizes=(4,)))
   params = networks.policy.init(jax.random.PRNGKey(seed))
   rng = np.random.default_rng(seed)

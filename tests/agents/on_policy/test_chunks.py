@@ -14,6 +14,7 @@ from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trust_region
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.models import encoders
+from tests import specs
 
 _NARROW = dict(hidden_sizes=(8,), image_factory=functools.partial(encoders.ImageEncoder, depth=2, kernels=(4, 4)))
 _SIZES = (4, 100)  # Images of a chunk: four chunks, the last of which is not full, and all images at once.
@@ -21,7 +22,7 @@ _SIZES = (4, 100)  # Images of a chunk: four chunks, the last of which is not fu
 
 def _networks(chunk_size):
   environment = grid_cmdp.GridCmdp(seed=0, observations=('image', 'vector'))
-  return gaussian.make_networks(environment, functools.partial(gaussian.GaussianPolicy, **_NARROW),
+  return gaussian.make_networks(specs.of(environment), functools.partial(gaussian.GaussianPolicy, **_NARROW),
                                 functools.partial(gaussian.ObservationCritic, **_NARROW), chunk_size)
 
 
@@ -69,4 +70,4 @@ def test_memory_does_not_grow_with_the_number_of_images():
 
 def test_a_chunk_has_at_least_one_image():
   with pytest.raises(ValueError, match='image_chunk_size = 0'):
-    builder.OnPolicyAgent(25.0, image_chunk_size=0)
+    builder.OnPolicyAgent(image_chunk_size=0)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from lambda_kit.agents import actor as actor_lib
 from lambda_kit.agents.on_policy import builder
 from lambda_kit.agents.on_policy import cpo
 from lambda_kit.agents.on_policy import gaussian
@@ -18,6 +19,8 @@ from lambda_kit.safety import softplus
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
 from lambda_kit.training import rollout_loop
+from tests import loops
+from tests import specs
 
 _LIMIT = 5.0
 _WIDTHS = dict(hidden_sizes=(64, 64))
@@ -31,7 +34,7 @@ class _Nowhere:
 
 def _policy_value(environment: grid_cmdp.GridCmdp, learner) -> occupancy.Value:
   """The expected return and costs of the policy with its noise, which 4,000 draws for each cell make out."""
-  networks = gaussian.make_networks(environment, functools.partial(gaussian.GaussianPolicy, **_WIDTHS))
+  networks = gaussian.make_networks(specs.of(environment), functools.partial(gaussian.GaussianPolicy, **_WIDTHS))
   variables, = learner.get_variables(('policy',))
   positions = {'vector': environment._positions}  # pylint: disable=protected-access
   policy = networks.policy.apply(variables['policy'], gaussian.normalize(
@@ -42,15 +45,16 @@ def _policy_value(environment: grid_cmdp.GridCmdp, learner) -> occupancy.Value:
 
 def _train(method, cost_limit, epochs) -> occupancy.Value:
   environment = grid_cmdp.GridCmdp(seed=0)
-  agent = builder.OnPolicyAgent(cost_limit, method, functools.partial(gaussian.GaussianPolicy, **_WIDTHS),
-                                functools.partial(gaussian.ObservationCritic, **_WIDTHS))
-  learner = agent.make_learner(environment, None, 0)
-  actor = agent.make_actor(environment, learner, None, 1, evaluation=False)
-  loop = rollout_loop.RolloutLoop(environment, actor, learner, None, 0, lambda seed: grid_cmdp.GridCmdp(seed=seed), 0,
-                                  steps_per_epoch=2000, num_environments=20)
+  spec = specs.of(environment, cost_limit)
+  agent = builder.OnPolicyAgent(method, functools.partial(gaussian.GaussianPolicy, **_WIDTHS),
+                                functools.partial(gaussian.ObservationCritic, **_WIDTHS)).build(spec)
+  learner = agent.make_learner(None, 0)
+  actor = actor_lib.Actor(agent.make_actor_core(evaluation=False), learner, 1)
+  parts = loops.parts(environment, actor, learner, None, environment_factory=lambda seed: grid_cmdp.GridCmdp(seed=seed))
+  loop = rollout_loop.RolloutLoop(parts, steps_per_epoch=2000, num_environments=20)
   loop.connect(_Nowhere())
   for _ in range(epochs):
-    loop.run_episode()
+    loop.advance()
   return _policy_value(environment, learner)
 
 

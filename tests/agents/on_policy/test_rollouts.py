@@ -8,23 +8,27 @@ from lambda_kit import core
 from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.environments.processes import serial
 from lambda_kit.training import rollout_loop
+from tests import loops
+from tests import specs
 from tests.environments import test_wrappers
 from tests.training import test_environment_loop
 
 
-class Recorder(test_environment_loop.Recorder, core.BatchedActor, core.OnPolicyLearner):
+class Recorder(test_environment_loop.Recorder, core.OnPolicyLearner):
   """Acts by numbers that say which step and which row they are of, and keeps rollouts."""
 
   def __init__(self):
     super().__init__()
     self.rollouts = []
+    self.firsts = []
     self._step = 0
 
   def reseed(self, episode):
     super().reseed(episode)
     self._step = 0
 
-  def select_actions(self, observation):
+  def select_actions(self, observation, is_first):
+    self.firsts.append(is_first.tolist())
     self._step += 1
     rows = len(observation['vector'])
     return np.stack([np.full(rows, self._step), np.arange(rows)], axis=-1).astype(np.float32)
@@ -36,9 +40,9 @@ class Recorder(test_environment_loop.Recorder, core.BatchedActor, core.OnPolicyL
 
 def _loop(recorder, length=5, kind=test_wrappers.Counter, **options):
   options = dict(dict(steps_per_epoch=12, num_environments=2), **options)
-  loop = rollout_loop.RolloutLoop(
-      kind(length=length), recorder, recorder, None, options.pop('max_failed_episodes', 0),
-      environment_factory=lambda seed: kind(length=length), seed=0, **options)
+  parts = loops.parts(kind(length=length), recorder, recorder, None, options.pop('max_failed_episodes', 0),
+                      environment_factory=lambda seed: kind(length=length))
+  loop = rollout_loop.RolloutLoop(parts, **options)
   loop.connect(recorder)
   return loop
 
@@ -46,7 +50,7 @@ def _loop(recorder, length=5, kind=test_wrappers.Counter, **options):
 def test_an_epoch_against_hand_numbers():
   recorder = Recorder()
   loop = _loop(recorder)
-  loop.run_episode()
+  loop.advance()
   rollout, = recorder.rollouts
   # Six steps in two environments: an episode of five, and the first step of the next one, which is cut.
   np.testing.assert_array_equal(rollout.reward, np.array([[1, 2, 3, 4, 5, 1]] * 2, np.float32).T)
@@ -54,6 +58,7 @@ def test_an_epoch_against_hand_numbers():
   np.testing.assert_array_equal(rollout.action[:, 1], [[t, 1] for t in range(1, 7)])
   np.testing.assert_array_equal(rollout.is_last, np.array([[0, 0, 0, 0, 1, 1]] * 2, bool).T)
   np.testing.assert_array_equal(rollout.weight, np.ones((6, 2)))
+  assert recorder.firsts == [[t in (0, 5)] * 2 for t in range(6)]
   # The fake shows the action that led to an observation: at the end of an episode the true last one, not a reset's.
   np.testing.assert_array_equal(rollout.next_observation['vector'], rollout.action)
   np.testing.assert_array_equal(rollout.observation['vector'][1:5], rollout.action[:4])
@@ -70,8 +75,8 @@ def test_an_epoch_against_hand_numbers():
 def test_epochs_begin_with_new_episodes_of_the_same_number_in_all_environments():
   recorder = Recorder()
   loop = _loop(recorder)
-  loop.run_episode()
-  loop.run_episode()
+  loop.advance()
+  loop.advance()
   # Each environment has begun two episodes, 0 and 1.
   assert [call for call in recorder.calls if call.startswith('episode')] == ['episode 0', 'episode 2']
   np.testing.assert_array_equal(recorder.rollouts[1].reward[:, 0], [1, 2, 3, 4, 5, 1])
@@ -81,23 +86,23 @@ def test_a_failed_step_does_not_count_and_ends_what_came_before():
   recorder = Recorder()
   # Raises in the third step of episode 1, and in the reset of episode 2.
   loop = _loop(recorder, kind=test_environment_loop.Faulty, num_environments=1, max_failed_episodes=2)
-  loop.run_episode()
+  loop.advance()
   rollout, = recorder.rollouts
   assert rollout.reward[:, 0].tolist() == [1, 2, 3, 4, 5, 1, 2, 0, 1, 2, 3, 4]
   assert rollout.weight[:, 0].tolist() == [1] * 7 + [0] + [1] * 4
   assert np.flatnonzero(rollout.is_last[:, 0]).tolist() == [4, 6, 7, 11]
   assert (loop.state.failed_episodes, loop.state.episodes, loop.state.environment_steps) == (2, 1, 11)
   with pytest.raises(ArithmeticError, match='lost count'):
-    _loop(Recorder(), kind=test_environment_loop.Faulty, num_environments=1).run_episode()
+    _loop(Recorder(), kind=test_environment_loop.Faulty, num_environments=1).advance()
 
 
 def test_epochs_without_an_end_are_refused():
   with pytest.raises(rollout_loop.NoEpisodeEndedError, match='Raise RolloutLoop.steps_per_epoch = 4'):
-    _loop(Recorder(), steps_per_epoch=4).run_episode()
+    _loop(Recorder(), steps_per_epoch=4).advance()
 
 
 def test_a_rollout_is_not_finished_early():
-  writer = rollouts.RolloutWriter(test_wrappers.Counter(length=5), num_steps=2, num_environments=1)
+  writer = rollouts.RolloutWriter(specs.of(test_wrappers.Counter(length=5)), num_steps=2, num_environments=1)
   with pytest.raises(ValueError, match='only 0 yet'):
     writer.finish(np.zeros(2), 5.0)
 
@@ -116,7 +121,7 @@ def test_settings_that_make_no_sense_are_refused(options, message):
 
 def test_agents_that_are_not_on_policy_are_refused():
   recorder = test_environment_loop.Recorder()
-  with pytest.raises(ValueError, match='run_experiment.agent = @OnPolicyAgent'):
+  with pytest.raises(ValueError, match='experiment.agent = @OnPolicyAgent'):
     _loop(recorder)
 
 

@@ -62,7 +62,7 @@ def test_scores_of_the_first_version_were_measured_under_233(tmp_path):
 
 
 def test_the_projects_own_scores_can_be_read():
-  paths = sorted((pathlib.Path(__file__).resolve().parents[2] / 'results').glob('*/scores.json'))
+  paths = sorted((pathlib.Path(__file__).resolve().parents[3] / 'results').glob('*/scores.json'))
   assert paths
   for path in paths:
     assert records.load_scores(path)

@@ -17,7 +17,7 @@ from lambda_kit.analysis.reports import archive
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 _CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
 # Does what a reader does, and writes down what is then on the page.
 _VISIT = """
@@ -197,7 +197,7 @@ def test_the_page_in_a_browser(written, flags):
   assert seen['medianMoves'] and seen['medianReturns']
   assert 'return at 1M steps' in seen['tooltip'] and 'LAMBDA: 11.5' in seen['tooltip']  # Seeds 1 and 2: 11 and 12.
   # Against the paper's file with PPO's layer, whose agent has another name.
-  assert '+ run_experiment.agent = @Ppo()' in seen['diff'] and '- run_experiment.agent = @OnPolicyAgent' in seen['diff']
+  assert '+ experiment.agent = @Ppo()' in seen['diff'] and '- experiment.agent = @OnPolicyAgent' in seen['diff']
   # The first episode ends at 1001 s, the evaluation at 1400 s.
   assert 'cost 40, regret 0.03, over the limit' in seen['run'] and 'Wall time 6.65 minutes.' in seen['run']
   assert 'unfinished run' in seen['problems'] and 'corrupt line' in seen['problems']

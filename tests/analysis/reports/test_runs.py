@@ -19,7 +19,7 @@ from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis import streams
 
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _collect(folder):
@@ -83,32 +83,33 @@ class TestReading:
 class TestIdentity:
 
   @pytest.mark.parametrize('lines, name', [
-      ('run_experiment.agent = @LambdaAgent()', 'LAMBDA'),
-      ('run_experiment.agent = @LambdaAgent()\nLambdaAgent.solver = @Unconstrained()', 'LAMBDA (unsafe)'),
-      ('run_experiment.agent = @LambdaAgent()\nLambdaAgent.reward_bound = @MeanBound()\n'
+      ('experiment.agent = @LambdaAgent()', 'LAMBDA'),
+      ('experiment.agent = @LambdaAgent()\nLambdaAgent.solver = @Unconstrained()', 'LAMBDA (unsafe)'),
+      ('experiment.agent = @LambdaAgent()\nLambdaAgent.reward_bound = @MeanBound()\n'
        'LambdaAgent.cost_bound = @MeanBound()', 'LAMBDA (greedy)'),
-      ('run_experiment.agent = @LambdaAgent()\nLambdaAgent.planner_factory = @CemPlanner', 'CEM-MPC'),
-      ('run_experiment.agent = @LambdaAgent()\nLambdaAgent.posterior_factory = @Ensemble\n'
+      ('experiment.agent = @LambdaAgent()\nLambdaAgent.planner_factory = @CemPlanner', 'CEM-MPC'),
+      ('experiment.agent = @LambdaAgent()\nLambdaAgent.posterior_factory = @Ensemble\n'
        'LambdaAgent.solver = @MySolver()', 'LAMBDA (ensemble, MySolver)'),
-      ('run_experiment.agent = @RandomAgent()', 'Random'),
-      ('run_experiment.agent = @PpoLagrangian()', 'PPO-Lagrangian'),
-      ('run_experiment.agent = @baselines.PpoAgent()', 'PPO'),
-      ('run_experiment.agent = @SomethingNew()', 'SomethingNew')])
+      ('experiment.agent = @RandomAgent()', 'Random'),
+      ('experiment.agent = @PpoLagrangian()', 'PPO-Lagrangian'),
+      ('experiment.agent = @baselines.PpoAgent()', 'PPO'),
+      ('experiment.agent = @SomethingNew()', 'SomethingNew')])
   def test_algorithms(self, lines, name):
     assert identity.algorithm_name(gin_text.read_bindings(lines)) == name
 
   @pytest.mark.parametrize('layer, name', [
-      (None, 'LAMBDA'), ('variants/unsafe', 'LAMBDA (unsafe)'), ('variants/greedy', 'LAMBDA (greedy)'),
-      ('variants/cem_mpc', 'CEM-MPC'), ('variants/ensemble', 'LAMBDA (ensemble)'), ('variants/pid', 'LAMBDA (PID)'),
-      ('variants/random', 'Random'), ('baselines/ppo', 'PPO'), ('baselines/ppo_lagrangian', 'PPO-Lagrangian'),
-      ('baselines/trpo_lagrangian', 'TRPO-Lagrangian'), ('baselines/cpo', 'CPO')])
+      (None, 'LAMBDA'), ('parts/unsafe', 'LAMBDA (unsafe)'), ('parts/greedy', 'LAMBDA (greedy)'),
+      ('parts/planner_cem', 'CEM-MPC'), ('parts/posterior_ensemble', 'LAMBDA (ensemble)'),
+      ('parts/solver_pid', 'LAMBDA (PID)'), ('agents/random', 'Random'), ('agents/ppo', 'PPO'),
+      ('agents/ppo_lagrangian', 'PPO-Lagrangian'), ('agents/trpo_lagrangian', 'TRPO-Lagrangian'),
+      ('agents/cpo', 'CPO')])
   def test_the_projects_own_files(self, layer, name):
     layers = ['gin/sg6_doggogoal1.gin', *([f'gin/{layer}.gin'] if layer else [])]
     found = identity.identify(gin_text.read_layers(layers, _ROOT))
     assert found.algorithm == name and found.protocol == protocols.paper_protocol('DoggoGoal1')
 
   def test_tasks(self):
-    base = 'make_environment.simulator = @SafetyGymnasium\nrun_experiment.environment_steps = 2_000_000\n'
+    base = 'make_environment.simulator = @SafetyGymnasium\nexperiment.environment_steps = 2_000_000\n'
     push = base + "TASK = 'SafetyPointPush1-v0'\nSafetyGymnasium.task = %TASK\n"
     of = lambda text: identity.identify(gin_text.read_bindings(text)).protocol
     assert of(push) == protocols.paper_protocol('PointPush1')
@@ -118,9 +119,9 @@ class TestIdentity:
     assert noisy.task == 'PointPush1' and noisy.environment == (('frameskip_probability', '0.9'),)
 
   def test_hash_ignores_the_seed_devices_macros_and_sources(self):
-    texts = ['A.x = 1  # a.gin:3\nrun_experiment.seed = 1\nLambdaAgent.num_devices = 4',
-             'ONE = 1\nA.x = %ONE\nrun_experiment.seed = 2\n# A.y = 3',
-             'A.x = 2\nrun_experiment.seed = 1']
+    texts = ['A.x = 1  # a.gin:3\nexperiment.seed = 1\nLambdaAgent.num_devices = 4',
+             'ONE = 1\nA.x = %ONE\nexperiment.seed = 2\n# A.y = 3',
+             'A.x = 2\nexperiment.seed = 1']
     first, second, third = (gin_text.config_hash(gin_text.read_bindings(text)) for text in texts)
     assert first == second != third
 
@@ -250,8 +251,8 @@ class TestBadInput:
     collected = _collect(tmp_path)
     assert _kinds(collected) == [problems_lib.NOT_FINITE] and not collected.scores()
 
-  @pytest.mark.parametrize('config', [None, 'not gin (', 'Swag.decay = 0.5', 'run_experiment.environment_steps = "x"',
-                                      'run_experiment.environment_steps = 5\nrun_experiment.cost_limit = %MISSING'])
+  @pytest.mark.parametrize('config', [None, 'not gin (', 'Swag.decay = 0.5', 'experiment.environment_steps = "x"',
+                                      'experiment.environment_steps = 5\nexperiment.cost_limit = %MISSING'])
   def test_unreadable_configurations(self, tmp_path, config):
     folder = synthetic_runs.write_run(tmp_path / 'run')
     (folder / 'config.gin').unlink()

@@ -1,0 +1,80 @@
+"""The settings of LAMBDA. Their comments are the documentation of what gin binds as `LambdaAgent.<name>`."""
+
+import dataclasses
+from typing import Any, Callable
+
+from lambda_kit import core
+from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.agents.lambda_ import precision as precision_lib
+from lambda_kit.models import world_model
+from lambda_kit.policies import critic
+from lambda_kit.policies import squashed_gaussian
+from lambda_kit.policies import targets
+from lambda_kit.posteriors import swag
+from lambda_kit.replay import buffer
+from lambda_kit.safety import augmented_lagrangian
+from lambda_kit.safety import bounds
+from lambda_kit.safety import budgets
+
+
+@dataclasses.dataclass(frozen=True)
+class LambdaConfig:
+  """Defaults are the paper's."""
+  # The parts.
+  world_model_factory: core.WorldModelFactory = world_model.RecurrentWorldModel  # p(s' | s, a, theta), and heads.
+  posterior_factory: core.PosteriorFactory = swag.Swag  # p(theta | D).
+  reward_bound: core.Bound = bounds.UpperBound()  # Over the N posterior samples, for each start state.
+  cost_bound: core.Bound = bounds.UpperBound()  # Likewise, for each cost independently.
+  solver: core.ConstraintSolver = augmented_lagrangian.AugmentedLagrangian()  # Of the constrained problem.
+  budget: core.Budget = budgets.raw_budget  # From limits of episodes to what discounted values are compared with.
+  policy_factory: Callable[..., Any] = squashed_gaussian.SquashedGaussianPolicy  # A Haiku module.
+  critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of rewards.
+  cost_critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of each cost.
+  target_update: targets.TargetUpdate = targets.PeriodicTarget()  # How target critics follow.
+  replay_factory: Callable[..., Any] = buffer.EpisodeBuffer  # Makes the store of episodes.
+  planner_factory: core.PlannerFactory | None = None  # Makes a planner that acts instead of the policy.
+  # Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another run's workdir,
+  # or what `save_dataset` wrote.
+  offline_data: str | None = None
+
+  # The data of an update.
+  batch_size: int = 32  # B
+  num_samples: int = 5  # N
+  num_start_states: int | None = None  # Imagination starts from as many states of a batch; None is all of them.
+  horizon: int = 15  # H
+
+  # The objective.
+  discount: float = 0.99  # Of rewards, for one agent step.
+  cost_discount: float = 0.995  # Of costs.
+  lambda_: float = 0.95  # Of V_lambda.
+  entropy_scale: float = 0.0  # Weight of an entropy bonus; the paper has none.
+
+  # Adam's learning rates, and the largest global norms of gradients.
+  policy_learning_rate: float = 8e-5
+  critic_learning_rate: float = 8e-5
+  cost_critic_learning_rate: float = 2e-4
+  policy_clip: float = 5.0
+  critic_clip: float = 1.0
+  cost_critic_clip: float = 50.0
+  # How the policy's gradient is computed: `SelectedGradient`, with little memory, or `WholeGradient`. None takes the
+  # one with fewer operations: with two samples or one nearly all trajectories count anyway.
+  policy_gradient: policy_gradients.PolicyGradient | None = None
+
+  # The run.
+  model_only_updates: int = 100  # During the first so many updates only the model learns, as in the authors' code.
+  updates_per_call: int = 10  # Updates between two returns to Python, where as many are due.
+  max_skips: int = 50  # Non-finite gradients in a row before the run is stopped.
+  # What layers compute in, as `jmp.get_policy` reads it: 'float32', or
+  # 'params=float32,compute=bfloat16,output=float32'.
+  precision: str = 'float32'
+  # GPUs that learn together, each from its part of a batch and of its start states; None takes all of them, those of
+  # other hosts included. B and the number of start states have to be multiples of it.
+  num_devices: int | None = 1
+
+  def __post_init__(self):
+    for name in ('num_samples', 'horizon', 'batch_size', 'updates_per_call'):
+      if getattr(self, name) < 1:
+        raise ValueError(f'LambdaAgent.{name} must be at least 1, got {getattr(self, name)}.')
+    if self.model_only_updates < 0:
+      raise ValueError(f'LambdaAgent.model_only_updates must not be negative, got {self.model_only_updates}.')
+    precision_lib.get_policy(self.precision)  # Refuses what the agent can't be trained with.

@@ -1,0 +1,249 @@
+"""Finds values of the wrong kind by the annotations of what they are bound to, before anything is built.
+
+  annotation                                what gin text may say
+  int, float, bool, str                     such a value; for a float a whole number, too; True is no number
+  Sequence[int], tuple[...], list[...]      (1, 2) or [1, 2]; 'ab' is no sequence of texts
+  X | None                                  None, too
+  a class: core.ConstraintSolver            @PidLagrangian(): called, a class that is one, or has its methods (Protocol)
+  a callable: Callable, core.Budget         @f, a function; or @UpperBound(), an object that can be called
+  a factory: the parameter's or the         @Swag, a class that is not called yet; or a function
+    annotation's name ends so
+
+Where an annotation says nothing (Any), or what a function returns is not annotated, everything is accepted.
+"""
+
+import collections.abc
+import inspect
+import sys
+import types
+import typing
+from typing import Any, Callable, Iterator
+
+from lambda_kit.config import gin_internals
+from lambda_kit.config import reach as reach_lib
+
+Key = gin_internals.Key
+Reference = gin_internals.Reference
+_SCALARS = {int: 'a whole number', float: 'a number', bool: 'True or False', str: 'a text in quotes'}
+_UNKNOWN = object()  # What gin will make of a value can't be told.
+
+
+def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callable[[Key], str]) -> list[str]:
+  """A sentence for each binding in use whose value is of the wrong kind."""
+  problems: dict[Key, str] = {}
+  for node in reach.edges:
+    if node.selector.startswith('gin.'):
+      continue
+    hints = gin_internals.hints(gin_internals.wrapped(node.selector))
+    defaults = gin_internals.signature(node.selector).defaults
+    for parameter, key in reach.parameters(node).items():
+      origin, value = _follow(reach, config, key, config[key])
+      expected = Expected(parameter, hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN))
+      if not expected.accepts(value):
+        used = f' (used by {key})' if origin != key else ''
+        problems.setdefault(origin, f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.'
+                            f'{expected.remedy(str(origin), value)}')
+  return list(problems.values())
+
+
+def _follow(reach: reach_lib.Reach, config: reach_lib.Config, key: Key, value: Any) -> tuple[Key, Any]:
+  """The value that macros lead to, with the binding that it is written in; inside of containers, too."""
+  if isinstance(value, (list, tuple)):
+    return key, type(value)(_follow(reach, config, key, item)[1] for item in value)
+  if isinstance(value, Reference):
+    target = gin_internals.target(value)
+    if target == gin_internals.MACRO:
+      found = reach.parameters(reach_lib.Node(tuple(value.scopes), target)).get('value')
+      return (key, _UNKNOWN) if found is None else _follow(reach, config, found, config[found])
+    if target in (gin_internals.CONSTANT, gin_internals.SINGLETON):
+      return key, _UNKNOWN
+  return key, value
+
+
+class Expected:
+  """What a parameter may be bound to."""
+
+  def __init__(self, parameter: str, annotation: Any, default: Any = _UNKNOWN):
+    self._noun = parameter.rpartition('_')[2]
+    self._annotation = annotation
+    self._arms = _arms(annotation)
+    self._default = default
+    # A count, of which no component takes a negative one.
+    self._is_count = annotation is int and isinstance(default, int) and default >= 0
+
+  def accepts(self, value: Any) -> bool:
+    if self._is_count and isinstance(value, int) and value < 0:
+      return False
+    return any(_accepts(arm, value, self._is_factory(arm)) for arm in self._arms)
+
+  def __str__(self) -> str:
+    text = ' or '.join(dict.fromkeys(self._describe(arm) for arm in self._arms))
+    return f'{text}, 0 or more' if self._is_count else text
+
+  def remedy(self, name: str, value: Any) -> str:
+    """What to write instead."""
+    written = [repr(candidate) for candidate in _rewritten(value) if self.accepts(candidate)][:1] or self._examples()
+    return f' Write {name} = {" or ".join(written)}.' if written else ''
+
+  def _is_factory(self, arm: Any) -> bool:
+    return self._noun == 'factory' or getattr(arm, '__name__', '').endswith('Factory')
+
+  def _describe(self, arm: Any) -> str:
+    if arm is type(None):
+      return 'None'
+    if arm in _SCALARS:
+      return _SCALARS[arm]
+    if _is_sequence(arm):
+      items = typing.get_args(arm)
+      return f'a sequence in which each is {self._describe(items[0])}' if items else 'a sequence'
+    if self._is_factory(arm):
+      return 'a factory, a reference without parentheses'
+    if typing.get_origin(arm) is collections.abc.Callable:
+      return f'a {self._noun} that can be called'
+    return f'an object of the kind {getattr(typing.get_origin(arm) or arm, "__name__", arm)}'
+
+  def _examples(self) -> list[str]:
+    """References that would do, the default's first; or the default itself."""
+    if any(arm in _SCALARS or _is_sequence(arm) for arm in self._arms):
+      return [repr(self._default)] if type(self._default) in _SCALARS else []
+    default = self._default if inspect.isclass(self._default) or inspect.isfunction(self._default) else type(
+        self._default)
+    found = []
+    for selector in gin_internals.selectors():
+      component = gin_internals.wrapped(selector)
+      # Of what can be called, most is for something else.
+      if any(_is_callable(arm) and not _is_specific(_result(arm)) for arm in self._arms) and (
+          component.__module__ != default.__module__):
+        continue
+      references = [gin_internals.make_reference(selector, evaluate) for evaluate in (True, False)]
+      found += [(component is not default, repr(reference)) for reference in references
+                if (inspect.isclass(component) or not reference.evaluate) and self.accepts(reference)]
+    return [text for _, text in sorted(found)[:3]]
+
+
+def _rewritten(value: Any) -> Iterator[Any]:
+  """The same value, written otherwise."""
+  if isinstance(value, Reference):
+    yield gin_internals.make_reference(gin_internals.target(value), not value.evaluate, value.scopes)
+  elif isinstance(value, str):
+    for convert in (int, float):
+      try:
+        yield convert(value)
+      except ValueError:
+        pass
+  elif isinstance(value, float) and value.is_integer():
+    yield int(value)
+  if isinstance(value, (int, float, str)):
+    yield (value,)
+
+
+def _arms(annotation: Any) -> list[Any]:
+  is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+  return [arm for each in typing.get_args(annotation) for arm in _arms(each)] if is_union else [annotation]
+
+
+def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
+  if value is _UNKNOWN or annotation is Any or isinstance(annotation, typing.TypeVar):
+    return True
+  if isinstance(value, Reference):
+    return _accepts_reference(annotation, value, is_factory)
+  if annotation is type(None):
+    return value is None
+  if annotation in _SCALARS:
+    return (annotation is bool or not isinstance(value, bool)) and isinstance(
+        value, (int, float) if annotation is float else annotation)
+  if _is_sequence(annotation):
+    items = typing.get_args(annotation) or (Any,)
+    same = len(items) == 1 or items[-1] is Ellipsis
+    return isinstance(value, (list, tuple)) and (
+        not same or all(any(_accepts(arm, item) for arm in _arms(items[0])) for item in value))
+  if (typing.get_origin(annotation) or annotation) in (dict, collections.abc.Mapping):
+    return isinstance(value, dict)
+  # A path, an enumeration, ...: of gin's values none is a component.
+  return not _is_callable(annotation) and not _is_component(annotation)
+
+
+def _accepts_reference(annotation: Any, reference: Reference, is_factory: bool) -> bool:
+  component = gin_internals.wrapped(gin_internals.target(reference))
+  is_class = inspect.isclass(component)
+  result = component if is_class else _returned(component)  # Of a call.
+  if not _is_callable(annotation):
+    return _may_be(result, annotation) if reference.evaluate else not (
+        annotation in _SCALARS or annotation is type(None) or _is_sequence(annotation) or _is_component(annotation))
+  if not reference.evaluate:
+    # Where no factory is asked for, calling a class would make an object of it instead of using one.
+    return _may_be(result, _result(annotation)) and (
+        not is_class and _takes(component, annotation) or is_factory or is_class and _is_specific(_result(annotation)))
+  if not inspect.isclass(result) or result is Any:
+    return True
+  # Modules of Haiku can be called, too, but make no modules.
+  return _has(result, '__call__') and not (is_class and is_factory) and _takes(result.__call__, annotation, 1)
+
+
+def _may_be(result: Any, annotation: Any) -> bool:
+  """Whether an object of the class `result` can be what is annotated. True if either is unknown."""
+  if any(arm is Any for arm in (*_arms(result), *_arms(annotation))):
+    return True
+  return any(_is_kind_of(typing.get_origin(one) or one, typing.get_origin(other) or other)
+             for one in _arms(result) for other in _arms(annotation))
+
+
+def _is_kind_of(one: Any, other: Any) -> bool:
+  if not inspect.isclass(one) or not inspect.isclass(other):
+    return True
+  if getattr(other, '_is_protocol', False):
+    return all(_has(one, name) for name in vars(other)
+               if callable(vars(other)[name]) and (name == '__call__' or not name.startswith('_')))
+  return issubclass(one, other) or (one, other) == (int, float)
+
+
+def _has(component: type, name: str) -> bool:
+  return any(name in vars(base) for base in component.__mro__)  # `hasattr` finds a class's own `__call__`.
+
+
+def _takes(function: Any, annotation: Any, bound: int = 0) -> bool:
+  """Whether a function takes as many arguments as a Callable says; `bound` ones, `self`, are there already."""
+  arguments = (typing.get_args(annotation) or (...,))[0]
+  if not isinstance(arguments, list):
+    return True
+  try:
+    inspect.signature(function).bind(*range(bound + len(arguments)))
+  except TypeError:
+    return False
+  except ValueError:  # Written in C.
+    pass
+  return True
+
+
+def _returned(function: Any) -> Any:
+  return gin_internals.hints(function).get('return', Any)
+
+
+def _result(annotation: Any) -> Any:
+  """What calling something that is annotated so returns."""
+  if getattr(annotation, '_is_protocol', False):
+    return _returned(annotation.__call__)
+  return (typing.get_args(annotation) or (Any,))[-1]
+
+
+def _is_specific(annotation: Any) -> bool:
+  return inspect.isclass(annotation) and annotation is not Any and annotation not in _SCALARS
+
+
+def _is_callable(annotation: Any) -> bool:
+  """Whether calling is all that is done with it: a Callable, or a Protocol with nothing but `__call__`."""
+  if getattr(annotation, '_is_protocol', False):
+    return '__call__' in vars(annotation) and all(name.startswith('_') for name in vars(annotation))
+  return (typing.get_origin(annotation) or annotation) is collections.abc.Callable
+
+
+def _is_sequence(annotation: Any) -> bool:
+  return (typing.get_origin(annotation) or annotation) in (list, tuple, collections.abc.Sequence)
+
+
+def _is_component(annotation: Any) -> bool:
+  """Whether a class has no form in gin text but that of a reference."""
+  origin = typing.get_origin(annotation) or annotation
+  return inspect.isclass(origin) and origin.__module__.partition('.')[0] not in sys.stdlib_module_names and (
+      inspect.isabstract(origin) or getattr(origin, '_is_protocol', False) or
+      origin.__module__.startswith('lambda_kit.'))

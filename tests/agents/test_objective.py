@@ -1,0 +1,152 @@
+"""The policy's loss and its gradients, computed in both ways, against closed forms on a linear model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit.agents.lambda_ import imagination
+from lambda_kit.agents.lambda_ import devices
+from lambda_kit.agents.lambda_ import objective as objective_lib
+from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.safety import bounds
+from lambda_kit.safety import primal_dual
+from lambda_kit.safety import unconstrained
+
+from tests.agents import linear_fakes
+
+_GAMMA, _COST_GAMMA, _LAMBDA, _V, _VC = 0.9, 0.8, 0.7, 3.0, 5.0
+
+
+def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bound=bounds.UpperBound()):
+  return objective_lib.Objective(
+      reward_bound=reward_bound, cost_bound=cost_bound, solver=solver or unconstrained.Unconstrained(),
+      budgets=jnp.array([1.0]), discount=_GAMMA, cost_discount=_COST_GAMMA, lambda_=_LAMBDA, horizon=horizon,
+      entropy_scale=0.0)
+
+
+@pytest.fixture(name='run', params=['whole', 'selected'])
+def _run(request):
+  """Maps k, models and starts to the gradient with respect to k, the outcome and the data of both kinds of critics.
+
+  Critics are v(s) = 3 s and v_c(s) = 5 s.
+  """
+  method = (policy_gradients.WholeGradient() if request.param == 'whole'
+            else policy_gradients.SelectedGradient(chunk_size=2, block_size=1))
+
+  def run(k, thetas, starts, objective, solver_state=None):
+    problem = objective_lib.PolicyProblem(
+        objective, 1, linear_fakes.linear_policy, linear_fakes.LinearModel(),
+        {'theta': jnp.asarray(thetas, jnp.float32)}, jnp.asarray(starts, jnp.float32)[:, None],
+        value=lambda features: _V * features[..., 0], cost_values=lambda features: _VC * features,
+        solver_state=objective.solver.init(1) if solver_state is None else solver_state, devices=devices.Devices())
+    noise_key, select_key = jax.random.split(jax.random.PRNGKey(0))
+    noise = imagination.draw_noise(noise_key, objective.horizon, len(starts), num_actions=1, state_noise_size=1)
+    gradient, outcome = method(problem, {'k': k}, noise)
+    return gradient['k'], outcome, objective_lib.critic_data(problem, outcome, select_key)
+
+  return run
+
+
+def _values_by_hand(k, theta, s0, gamma, scale, v):
+  """V_lambda(s_0), V_lambda(s_1) for H = 2 and reward `scale` s."""
+  s1 = theta * s0 + k * s0
+  s2 = theta * s1 + k * s1
+  g1 = scale * s2 + gamma * v * s2
+  g0 = scale * s1 + gamma * ((1 - _LAMBDA) * v * s1 + _LAMBDA * g1)
+  return g0, g1
+
+
+def test_the_loss_is_minus_the_mean_value(run):
+  _, outcome, (critic, _) = run(0.5, [1.2], [2.0], _objective())
+  g0, g1 = _values_by_hand(0.5, 1.2, 2.0, _GAMMA, 1.0, _V)
+  assert outcome.metrics['policy_loss'] == pytest.approx(-(g0 + g1) / 2, rel=1e-5)
+  np.testing.assert_allclose(critic.targets, [[g0, g1]], rtol=1e-5)
+  # The critic is trained on s_0 = 2 and s_1 = (1.2 + 0.5) 2.
+  np.testing.assert_allclose(critic.features[0, :, 0], [2.0, 3.4], rtol=1e-5)
+  c0, c1 = _values_by_hand(0.5, 1.2, 2.0, _COST_GAMMA, 2.0, _VC)
+  assert outcome.cost_values[0] == pytest.approx((c0 + c1) / 2, rel=1e-5)
+
+
+def test_no_gradient_through_the_state_that_the_policy_sees(run):
+  """Algorithm 3: with a_1 = k stop_gradient(s_1), ds_1/dk = s_0 and ds_2/dk = theta s_0 + s_1, without + k s_0."""
+  k, theta, s0 = 0.5, 1.2, 2.0
+  gradient, _, _ = run(k, [theta], [s0], _objective())
+  s1 = (theta + k) * s0
+  ds1, ds2 = s0, theta * s0 + s1
+  dg1 = (1 + _GAMMA * _V) * ds2
+  dg0 = ds1 + _GAMMA * ((1 - _LAMBDA) * _V * ds1 + _LAMBDA * dg1)
+  assert gradient == pytest.approx(-(dg0 + dg1) / 2, rel=1e-5)
+  leaking = -((1 + _GAMMA * _V) * (ds2 + k * s0))
+  assert abs(gradient - leaking) > 0.1
+
+
+def test_actions_count_only_through_the_states_that_follow(run):
+  """The last action a_{H-1} matters through s_H: with H = 1, J = (1 + gamma v) s_1 and dJ/dk = (1 + gamma v) s_0."""
+  gradient, _, _ = run(0.3, [1.0], [2.0], _objective(horizon=1))
+  assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 2.0, rel=1e-5)
+
+
+def test_each_start_state_selects_its_own_sample(run):
+  """With s_0 > 0 the largest theta gives most, with s_0 < 0 the smallest; for rewards and costs alike."""
+  thetas, starts = [0.5, 1.5, 1.0], [1.0, -1.0]
+  _, outcome, (critic, _) = run(0.0, thetas, starts, _objective())
+  best = [_values_by_hand(0.0, 1.5, 1.0, _GAMMA, 1.0, _V), _values_by_hand(0.0, 0.5, -1.0, _GAMMA, 1.0, _V)]
+  np.testing.assert_allclose(critic.targets, best, rtol=1e-5)
+  assert outcome.metrics['policy_loss'] == pytest.approx(-np.mean(best), rel=1e-5)
+  np.testing.assert_allclose(critic.features[:, 1, 0], [1.5, -0.5], rtol=1e-5)  # s_1 of the selected samples.
+  # Costs 2 s' with safety critics 5 s select by the same sign.
+  costs = [_values_by_hand(0.0, 1.5, 1.0, _COST_GAMMA, 2.0, _VC), _values_by_hand(0.0, 0.5, -1.0, _COST_GAMMA, 2.0, _VC)]
+  assert outcome.cost_values[0] == pytest.approx(np.mean(costs), rel=1e-5)
+
+
+def test_reward_and_cost_select_independently(run):
+  """An optimistic reward with an optimistic (lower) cost takes different samples for the two."""
+  _, _, (critic, cost_critics) = run(0.0, [0.5, 1.5], [1.0], _objective(cost_bound=bounds.LowerBound()))
+  np.testing.assert_allclose(critic.features[0, 1, 0], 1.5)
+  np.testing.assert_allclose(cost_critics.features[0, 0, 1, 0], 0.5)
+
+
+def test_the_penalty_enters_the_gradient(run):
+  """loss = -J + lambda (J_c - d): at lambda = 2 the gradient is -dJ/dk + 2 dJ_c/dk."""
+  solver = primal_dual.PrimalDual()
+  state = jax.tree.map(lambda x: jnp.full_like(x, 2.0), solver.init(1))
+  objective = _objective(solver=solver, horizon=1)
+  gradient, _, _ = run(0.3, [1.0], [2.0], objective, state)
+  # dJ/dk = (1 + 0.9 * 3) 2 and dJ_c/dk = (2 + 0.8 * 5) 2.
+  assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 2 + 2 * (2 + _COST_GAMMA * _VC) * 2, rel=1e-5)
+
+
+def test_critic_data_carry_no_gradient(run):
+  def total(k):
+    _, _, (critic, cost_critics) = run(k, [1.2], [2.0], _objective())
+    return jnp.sum(critic.targets) + jnp.sum(critic.features) + jnp.sum(cost_critics.targets)
+
+  assert jax.jvp(total, (0.5,), (1.0,))[1] == 0
+
+
+def test_terminations_weigh_what_follows():
+  # The episode goes on with probability 0.5 in s_1 and 0.1 in s_2: s_0 is certain, s_1 counts half.
+  np.testing.assert_allclose(objective_lib.discounted_weights(jnp.array([0.5, 0.1])), [1.0, 0.5])
+
+
+def test_noise_differs_between_starts_only():
+  """Equal weights imagine equal trajectories, so that bounds over them agree."""
+
+  class NoisyModel(linear_fakes.LinearModel):
+
+    def imagine_step(self, params, state, action, noise):
+      return super().imagine_step(params, state, action, noise) + noise
+
+  noise = imagination.draw_noise(jax.random.PRNGKey(1), horizon=4, num_starts=3, num_actions=1, state_noise_size=1)
+  imagine = lambda theta: imagination.imagine(
+      NoisyModel(), {'theta': theta}, lambda features, noise: (0 * features, features[..., 0]), jnp.ones((3, 1)), noise)
+  first, second = imagine(1.0), imagine(1.0)
+  assert first.features.shape == (5, 3, 1)
+  np.testing.assert_array_equal(first.features, second.features)
+  assert len(np.unique(first.features[-1])) == 3
+
+
+def test_horizons_below_one_are_refused(run):
+  with pytest.raises(ValueError, match='horizon'):
+    run(0.0, [1.0], [1.0], _objective(horizon=0))

@@ -1,0 +1,68 @@
+"""Imports point one way: from commands down to types. Read from the source, without importing anything."""
+
+import ast
+import pathlib
+
+import pytest
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1] / 'lambda_kit'
+# From the bottom up: a module imports those of its own layer and of layers before it.
+_LAYERS = ('types', 'resources', 'errors', 'files', 'core', 'environments', 'replay', 'models', 'posteriors', 'safety',
+           'policies', 'planners', 'agents', 'config', 'analysis', 'logs', 'training', 'sweeps', 'components', 'benchmarks',
+           'commands')
+# `components` registers everything that gin files may name; whoever reads such files has to import it. Processes of
+# actors do so when they begin.
+_REGISTERING = {'lambda_kit.training.ray_actors'}
+
+
+def _modules() -> dict[str, pathlib.Path]:
+  """Paths by dotted name, without the package's own front doors."""
+  names = {path: '.'.join(path.relative_to(_PACKAGE.parent).with_suffix('').parts) for path in _PACKAGE.rglob('*.py')}
+  return {name.removesuffix('.__init__'): path for path, name in names.items()
+          if path.parent != _PACKAGE or not path.name.startswith('__')}
+
+
+def _imports(name: str, path: pathlib.Path, modules: dict[str, pathlib.Path]) -> set[str]:
+  """The modules of the package that a file imports, inside of functions, too."""
+  found = set()
+  for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+    if isinstance(node, ast.Import):
+      found |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      assert not node.level, f'{name} has a relative import'
+      found |= {node.module, *(f'{node.module}.{alias.name}' for alias in node.names)}
+  return {module for module in found if module in modules and module != name and modules[module].name != '__init__.py'}
+
+
+_GRAPH = {name: _imports(name, path, _modules()) for name, path in _modules().items()}
+
+
+def _layer(name: str) -> int:
+  return _LAYERS.index(name.split('.')[1])
+
+
+@pytest.mark.parametrize('name', sorted(_GRAPH))
+def test_nothing_is_imported_from_above(name):
+  allowed = {'lambda_kit.components'} if name in _REGISTERING else set()
+  above = [module for module in _GRAPH[name] - allowed if _layer(module) > _layer(name)]
+  assert not above, f'{name} imports {sorted(above)}, of layers above its own: pass what it needs, or move it.'
+
+
+def test_there_is_no_cycle():
+  finished, path = set(), []
+
+  def visit(name):
+    assert name not in path, ' -> '.join([*path[path.index(name):], name])
+    if name not in finished:
+      path.append(name)
+      for module in sorted(_GRAPH[name] - ({'lambda_kit.components'} if name in _REGISTERING else set())):
+        visit(module)
+      finished.add(path.pop())
+
+  for name in sorted(_GRAPH):
+    visit(name)
+
+
+def test_the_graph_is_that_of_the_package():
+  assert 'lambda_kit.safety.budgets' in _GRAPH['lambda_kit.agents.lambda_.config']
+  assert {name.split('.')[1] for name in _GRAPH} <= set(_LAYERS)
