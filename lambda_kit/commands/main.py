@@ -24,6 +24,7 @@ COMMANDS = {
     'report': 'Write tables, figures and a page about all runs in a folder.',
     'study': 'Compare variants with the exact optimum of the built-in CMDP.',
     'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
+    'components': 'List what gin files may name: components, parameters, defaults.',
     'setup': 'Install what pip can\'t: the Safety-Gymnasium tasks.',
     'doctor': 'Check what is installed and what works, with remedies.',
     'benchmark': 'Measure speed and memory.',

@@ -33,7 +33,7 @@ def test_a_contender_that_fails_is_named():
 
 
 def test_the_environment_is_faster_than_safety_gymnasium():
-  """Far below what is measured (see README), so that noise can't fail it."""
+  """Far below what is measured (see docs/speed.md), so that noise can't fail it."""
   result = environment_speed.measure('SafetyPointGoal1-v0', rounds=1, agent_steps=100)
   assert result['images']['times_faster'] > 2.5
   assert result['vectors']['times_faster'] > 1.5
