@@ -427,7 +427,10 @@ class AgentBuilder(abc.ABC):
 
 
 class Agent(Protocol):
-  """An agent's configuration: `LambdaAgent`, `OnPolicyAgent`, `RandomAgent`, or your own."""
+  """An agent's configuration: `LambdaAgent`, `OnPolicyAgent`, `RandomAgent`, or your own.
+
+  Reports call it, as its parts, by the name of its class, or by `display_name`: see `agents.naming`.
+  """
 
   def build(self, spec: EnvironmentSpec) -> AgentBuilder:
     ...

@@ -17,7 +17,7 @@ from lambda_kit.analysis.metrics import protocols
 
 TARGET_SECONDS = 60.0
 _TASKS = (*protocols.SG6_TASKS, 'Another', 'YetAnother')
-_AGENTS = ('LambdaAgent', 'Ppo', 'Cpo', 'PpoLagrangian', 'TrpoLagrangian')
+_ALGORITHMS = ('LAMBDA', 'PPO', 'CPO', 'PPO-Lagrangian', 'TRPO-Lagrangian')
 
 
 def measure(num_seeds: int = 25, log_lengths: Sequence[int] = (100, 1000)) -> list[dict[str, Any]]:
@@ -59,9 +59,9 @@ def _write_runs(folder: pathlib.Path, num_seeds: int, log_rows: int) -> list[pat
     paper = protocols.paper_protocol(task)
     steps = paper.environment_steps if paper is not None else 1_000_000
     workdirs += [
-        synthetic_runs.write_run(folder / task / agent / f'seed{seed}', task, agent, seed, steps,
+        synthetic_runs.write_run(folder / task / algorithm / f'seed{seed}', task, algorithm, seed, steps,
                                  evaluations=steps // 25_000, learner_rows=log_rows)
-        for agent in _AGENTS for seed in range(num_seeds)]
+        for algorithm in _ALGORITHMS for seed in range(num_seeds)]
   return workdirs
 
 

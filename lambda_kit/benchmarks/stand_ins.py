@@ -13,6 +13,7 @@ from lambda_kit import types
 from lambda_kit.config import configuration
 from lambda_kit.environments import spec as spec_lib
 from lambda_kit.replay import episodes
+from lambda_kit.training import made_up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +93,7 @@ def make_builder(size: Size, search_paths: Sequence[str]) -> tuple[core.AgentBui
 def random_observations(environment: core.Environment, leading: tuple[int, ...],
                         rng: np.random.Generator) -> types.Observation:
   """Observations [*leading, ...]: bytes for images, normal numbers for all else."""
-  return {name: rng.integers(0, 256, (*leading, *spec.shape), np.uint8) if spec.dtype == np.uint8
-          else rng.standard_normal((*leading, *spec.shape), np.float32)
-          for name, spec in environment.observation_spec().items()}
+  return made_up.observations(environment.observation_spec(), leading, rng)
 
 
 def random_episode(environment: core.Environment, num_steps: int, rng: np.random.Generator) -> episodes.Episode:

@@ -2,29 +2,20 @@
 
 import json
 import pathlib
+import re
 
-_CONFIG = """# Macros
-ACTION_REPEAT = 2  # gin/tasks/safety_gymnasium.gin:9
-COST_LIMIT = {limit}  # gin/base/experiment.gin:8
-ENVIRONMENT_STEPS = {steps}  # gin/sg6.gin:11
-TASK = 'Safety{task}-v0'  # gin/sg6.gin:10
+from lambda_kit.analysis import identity as identity_lib
+from lambda_kit.analysis import run_record
+from lambda_kit.analysis.metrics import protocols
+from lambda_kit.config import gin_text
 
-# make_environment
-make_environment.action_repeat = %ACTION_REPEAT  # gin/tasks/safety_gymnasium.gin:11
-make_environment.simulator = @SafetyGymnasium  # gin/tasks/safety_gymnasium.gin:10
-
-# experiment
-experiment.agent = @{agent}()  # gin/agents/lambda.gin:8
-experiment.cost_limit = %COST_LIMIT  # gin/base/experiment.gin:12
-experiment.environment_steps = %ENVIRONMENT_STEPS  # gin/base/experiment.gin:11
+_CONFIG = """experiment.agent = @{agent}()  # gin/agents/lambda.gin:8
+experiment.cost_limit = {limit}  # gin/base/experiment.gin:12
+experiment.environment_steps = {steps}  # gin/base/experiment.gin:11
 experiment.evaluate_every = {every}  # gin/base/experiment.gin:13
 experiment.evaluation_episodes = {episodes}  # gin/base/experiment.gin:14
 experiment.seed = {seed}  # --gin_bindings
-experiment.title = %TASK  # gin/tasks/safety_gymnasium.gin:15
-
-# SafetyGymnasium
-SafetyGymnasium.observations = ('image',)  # gin/tasks/safety_gymnasium.gin:13
-SafetyGymnasium.task = %TASK  # gin/tasks/safety_gymnasium.gin:12
+SafetyGymnasium.task = 'Safety{task}-v0'  # gin/tasks/safety_gymnasium.gin:12
 """
 _VERSIONS = {'mujoco': '3.3.7'}
 # What a learner logs beside what reports show: the names and digits are LAMBDA's own.
@@ -35,15 +26,15 @@ _OTHER_METRICS = {name: 0.4907914698123932 for name in (
     'reward_log_prob', 'reward_mse', 'skipped_updates', 'terminal_log_prob', 'vector_log_prob', 'vector_mse')}
 
 
-def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed=0, steps=1_000_000, evaluations=4,
+def write_run(folder: pathlib.Path, task='PointGoal1', algorithm='LAMBDA', seed=0, steps=1_000_000, evaluations=4,
               episode_return=10.0, cost_return=20.0, cost_regret=0.03, limit=25.0, episodes=10, bindings='',
-              learner_rows=20, stop_after=None, diagnoses=(), versions=_VERSIONS) -> pathlib.Path:
+              learner_rows=20, stop_after=None, diagnoses=(), versions=_VERSIONS, earlier=()) -> pathlib.Path:
   """Writes a run whose evaluations rise linearly to `episode_return` + seed, and fall to `cost_return`.
 
   Args:
     folder: The workdir.
     task: Of the paper.
-    agent: Name of the class.
+    algorithm: Its name in reports.
     seed: Is added to the return.
     steps: Of the whole run.
     evaluations: How many.
@@ -56,15 +47,24 @@ def write_run(folder: pathlib.Path, task='PointGoal1', agent='LambdaAgent', seed
     learner_rows: How many.
     stop_after: Evaluations after which the run stopped.
     diagnoses: Messages of warnings.
-    versions: Those that the run recorded; None for a run that is older than such records.
+    versions: Those that the run recorded.
+    earlier: Versions that it had before.
   """
   folder.mkdir(parents=True)
   every = steps // evaluations
-  (folder / 'config.gin').write_text(
-      _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, every=every, limit=limit, episodes=episodes)
-      + bindings)
-  if versions is not None:
-    (folder / 'versions.json').write_text(json.dumps(versions))
+  agent = re.sub(r'\W', '', algorithm)
+  config = _CONFIG.format(task=task, agent=agent, seed=seed, steps=steps, limit=limit, every=every,
+                          episodes=episodes) + bindings
+  (folder / 'config.gin').write_text(config)
+  read = gin_text.read_bindings(config)
+  paper = protocols.paper_protocol(task)
+  at = min(steps, paper.environment_steps) if paper is not None else steps
+  config_hash = gin_text.config_hash(read)
+  record = run_record.RunRecord(
+      identity_lib.Identity(task, algorithm, {}, seed, protocols.Protocol(task, at, episodes, (limit,)), config_hash,
+                            tuple(gin_text.material_lines(read)), steps, every),
+      versions, tuple(run_record.Earlier(config_hash, before) for before in earlier), seconds=500.0)
+  run_record.write(folder, record if stop_after is not None else record.finish(steps))
   rows = []
   for i in range(1, evaluations + 1)[:stop_after]:
     share = i / evaluations

@@ -6,9 +6,10 @@
   lambda-kit run --task=grid --gin_bindings="ENVIRONMENT_STEPS = 5000"
   lambda-kit run --workdir=runs/grid-20260101-120000                                   # Goes on with what it holds.
 
-The workdir gets config.gin (all bindings), operative_config.gin (all values used), logs as JSON lines and for
-TensorBoard, the evaluations as a table, a learning curve and a video, the replay, and checkpoints. A run that was
-stopped goes on, to the bit as if it had not been, with its --workdir. --list shows all tasks, sizes, agents and parts.
+The workdir gets run.json (what the run is, and whether it is finished), config.gin (all bindings),
+operative_config.gin (all values used), logs as JSON lines and for TensorBoard, the evaluations as a table, a learning
+curve and a video, the replay, and checkpoints. A run that was stopped goes on, to the bit as if it had not been, with
+its --workdir. --list shows all tasks, sizes, agents and parts.
 """
 
 import datetime
@@ -26,6 +27,7 @@ from lambda_kit.training import hosts
 from lambda_kit.commands import launching
 from lambda_kit.commands import list as list_lib
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import rehearsal
 from lambda_kit.training import train as train_lib
 
 _ROOT = resources.root()
@@ -44,7 +46,8 @@ _WORKDIR = flags.DEFINE_string(
 _ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
     'allow_config_change', False, 'Let a run go on with another configuration than it began with.')
 _DRY_RUN = flags.DEFINE_bool(
-    'dry_run', False, 'Print the resolved config, build everything, take one step, and stop. Writes nothing.')
+    'dry_run', False, 'Print the resolved config, act, learn and evaluate once with made-up data, say how much memory '
+    'and time the run needs, and stop. Writes nothing.')
 _HOSTS = flags.DEFINE_string(
     'hosts', None, 'Learn on the devices of several hosts, each with this command: auto under SLURM, or '
     'address:port,processes,number of this process. See docs/scale.md.')
@@ -110,8 +113,8 @@ def main(argv: list[str]) -> None:
     if _DRY_RUN.value:
       print(configuration.resolved_config())
       with experiment_lib.build() as experiment:
-        experiment_lib.take_one_step(experiment)
-      print('Dry run: everything was built and one step was taken.')
+        measured = rehearsal.rehearse(experiment)
+      print(f'Dry run: everything was built, acted, learned and was evaluated.\n{measured.describe()}')
       return
     with hosts.workdir_of_process(workdir) as folder:
       _prepare_workdir(folder)

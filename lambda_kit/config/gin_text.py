@@ -78,10 +78,9 @@ def config_hash(bindings: Bindings) -> str:
   return hashlib.sha256('\n'.join(material_lines(bindings)).encode()).hexdigest()[:12]
 
 
-def differing_lines(before: Bindings, after: Bindings) -> list[str]:
-  """What changed from one configuration to another: '- ' and '+ ' with a line each."""
-  lines = difflib.ndiff(material_lines(before), material_lines(after))
-  return [line for line in lines if line[0] in '+-']
+def differing_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
+  """What changed from one configuration's `material_lines` to another's: '- ' and '+ ' with a line each."""
+  return [line for line in difflib.ndiff(before, after) if line[0] in '+-']
 
 
 def _collect(text: str, root: pathlib.Path | None, bindings: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class _Functions(NamedTuple):
 class FeedForwardWorldModel(core.WorldModel):
   """x_{t+1} = x_t + change, with a diagonal Gaussian of the change from a network of x_t and a_t."""
 
+  display_name = 'feed-forward model'
+
   def __init__(self,
                observation_spec: Mapping[str, Any],
                action_spec: Any,

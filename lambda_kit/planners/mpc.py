@@ -158,6 +158,8 @@ class CemPlanner(core.Planner):
       of many plans the luckiest wins, in tasks that are random themselves. At 0 plans are judged without luck.
   """
 
+  display_name = 'CEM-MPC'
+
   def __init__(
       self,
       spec: core.EnvironmentSpec,

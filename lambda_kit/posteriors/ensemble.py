@@ -42,6 +42,8 @@ class Ensemble(core.Posterior[EnsembleState]):
     eps: Adam's.
   """
 
+  display_name = 'ensemble'
+
   def __init__(self, select: Callable[[core.Params], core.Params], num_members: int = 5,
                member_modules: Sequence[str] = ('prior', 'reward', 'cost', 'terminal'), own_noise: bool = False,
                learning_rate: float = 1e-4, clip_norm: float = 100.0, eps: float = 1e-5):

@@ -28,6 +28,8 @@ class Point(core.Posterior[PointState]):
     eps: Adam's.
   """
 
+  display_name = 'single model'
+
   def __init__(self, select: Callable[[core.Params], core.Params], learning_rate: float = 1e-4,
                clip_norm: float = 100.0, eps: float = 1e-5):
     self._select = select

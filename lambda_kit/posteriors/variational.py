@@ -56,6 +56,8 @@ class Variational(core.Posterior[VariationalState]):
     eps: Adam's.
   """
 
+  display_name = 'variational'
+
   def __init__(self, select: Callable[[core.Params], core.Params], initial_std: float = 1e-2, prior_std: float = 0.1,
                kl_scale: float = 1e-6, std_rate_factor: float = 10.0, learning_rate: float = 1e-4,
                clip_norm: float = 100.0, eps: float = 1e-5):

@@ -38,6 +38,8 @@ class PidLagrangian(core.ConstraintSolver[PidState]):
     smoothing: Weight of the past in the average that the proportional and the derivative term see; 0 for none.
   """
 
+  display_name = 'PID'
+
   def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95):
     if min(kp, ki, kd) < 0.0 or not 0.0 <= smoothing < 1.0:
       raise ValueError(f'PidLagrangian: kp={kp}, ki={ki} and kd={kd} must not be negative, and smoothing={smoothing} '

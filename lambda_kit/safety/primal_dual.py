@@ -22,6 +22,8 @@ class PrimalDual(core.ConstraintSolver[PrimalDualState]):
     learning_rate: With the default and a violation of 20 a multiplier gains 0.2 in 1,000 steps.
   """
 
+  display_name = 'primal-dual'
+
   def __init__(self, initial_multiplier: float | Sequence[float] = 1e-6, learning_rate: float = 1e-5):
     if not learning_rate > 0.0:
       raise ValueError(f'PrimalDual: learning_rate={learning_rate} must be positive.')

@@ -18,6 +18,8 @@ class UnconstrainedState(NamedTuple):
 class Unconstrained(core.ConstraintSolver[UnconstrainedState]):
   """Maximises the objective alone."""
 
+  display_name = 'unsafe'
+
   def init(self, num_constraints: int) -> UnconstrainedState:
     return UnconstrainedState(jnp.zeros([num_constraints]))
 

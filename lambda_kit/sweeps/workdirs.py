@@ -6,34 +6,20 @@ import re
 import signal
 from typing import Iterable
 
+from lambda_kit.analysis import run_record
 from lambda_kit.config import configuration
-from lambda_kit.config import gin_text
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 
 ATTEMPT = '=== attempt '  # Begins the line that an attempt puts before its output.
 
 _TAIL = 1 << 16  # Bytes, more than a row or a stack trace has.
-_CHECKPOINT = re.compile(r'step_\d{12,}')
 _ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverged|Failure)\b)', re.IGNORECASE)
 
 
 def is_finished(workdir: pathlib.Path) -> bool:
   """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
-  try:
-    bindings = gin_text.read_bindings((workdir / 'config.gin').read_text('utf-8'))
-    wanted = gin_text.get(bindings, 'experiment.environment_steps')
-    evaluated = _last_step(workdir / 'evaluation.jsonl')
-    summary = (workdir / 'evaluations.txt').read_text('utf-8')  # The last that a run writes.
-    saved = [int(path.name.removeprefix('step_')) for path in (workdir / 'checkpoints').iterdir()
-             if _CHECKPOINT.fullmatch(path.name)]
-  except (OSError, gin_text.GinTextError):
-    return False
-  if not isinstance(wanted, int) or evaluated < wanted or max(saved, default=0) < wanted:
-    return False
-  if gin_text.get(bindings, 'experiment.with_video', True) and not any(workdir.glob('video.*')):
-    return False
-  return any(line.split()[:1] == [f'{evaluated:,}'] for line in summary.splitlines())
+  return run_record.is_finished(workdir)
 
 
 def steps_done(workdir: pathlib.Path) -> int:

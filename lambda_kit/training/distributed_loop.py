@@ -73,6 +73,7 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     if max_staleness < 0:
       raise ValueError(f'max_staleness = {max_staleness} must not be negative.')
     self._pool = pool
+    self.num_processes = pool.size
     self._max_staleness = max_staleness
     self._under_way: dict[int, tuple[int, int]] = {}  # By actor: number of the episode, updates of its variables.
     self._published: int | None = None  # Updates of the variables that the pool has.
@@ -101,6 +102,9 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
 
   def close(self) -> None:
     self._pool.close()
+
+  def _has_episode(self, environment_steps: int, episode_length: int) -> bool:
+    return True  # Episodes come as a whole.
 
   def _check_physics(self, played: Played) -> None:
     """Refuses episodes of a machine with another MuJoCo: the run's record would tell half of the truth."""

@@ -11,6 +11,7 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.training import made_up
 from lambda_kit.training import schedules
 
 
@@ -48,6 +49,9 @@ class EnvironmentLoop:
 
   An episode whose environment raises an error is given up with a warning. What it cost is counted; it has no row.
   """
+
+  num_environments = 1  # For which actions are chosen at once.
+  num_processes = 1  # Among which environments are divided.
 
   def __init__(self, parts: LoopParts):
     self._spec = parts.spec
@@ -111,6 +115,28 @@ class EnvironmentLoop:
 
   def close(self) -> None:
     """Ends what the loop itself began: nothing."""
+
+  def updates_of_run(self, environment_steps: int) -> int:
+    """Updates that a run of this length takes."""
+    return self._schedule(environment_steps)
+
+  def make_up_data(self, adder: core.Adder | None, environment_steps: int, rng: np.random.Generator) -> None:
+    """Gives the learner, in a dry run, an episode of random numbers if one has ended before its first update.
+
+    Args:
+      adder: Of the replay; None if the agent keeps no data.
+      environment_steps: Of the whole run.
+      rng: Source of the numbers.
+    """
+    repeat = self._spec.action_repeat
+    steps = next((steps for steps in range(repeat, environment_steps + repeat, repeat) if self._schedule(steps)), 0)
+    length = self._spec.episode_length or steps
+    if adder is not None and steps and self._has_episode(steps, length):
+      made_up.add_episode(adder, self._spec, -(-length // repeat), rng)
+
+  def _has_episode(self, environment_steps: int, episode_length: int) -> bool:
+    """Whether an episode has ended when the loop takes the updates that are due after so many steps."""
+    return environment_steps >= episode_length
 
   def _attempt(self, number: int, call: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
     """Resets or steps the environment. None if that failed and the run can go on with the next episode."""

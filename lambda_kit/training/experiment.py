@@ -55,6 +55,7 @@ class Experiment:
   environment: core.Environment
   # One of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
   evaluation_environment: core.Environment
+  agent: core.Agent
   builder: core.AgentBuilder
   replay: Any
   learner: core.Learner
@@ -134,15 +135,5 @@ def build(environment_factory: core.EnvironmentFactory = gin.REQUIRED, agent: co
     except ValueError as error:
       raise errors.SetupError(str(error)) from error
     opened.pop_all()
-  return Experiment(spec, environment, evaluation_environment, builder, replay, learner, actor, evaluator, loop,
+  return Experiment(spec, environment, evaluation_environment, agent, builder, replay, learner, actor, evaluator, loop,
                     settings, seeds)
-
-
-def take_one_step(experiment: Experiment) -> None:
-  """Shows that the parts work together."""
-  environment, actor = experiment.environment, experiment.actor
-  timestep = environment.reset()
-  actor.observe_first(timestep)
-  action = actor.select_action(timestep.observation)
-  actor.observe(action, environment.step(action))
-  actor.update()

@@ -15,6 +15,7 @@ from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.environments.processes import parallel
 from lambda_kit.environments.processes import serial
 from lambda_kit.training import environment_loop
+from lambda_kit.training import made_up
 from lambda_kit.analysis.metrics import scores
 
 
@@ -57,7 +58,7 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
       raise ValueError(f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
                        f'{num_environments}: raise the latter, best to a multiple.')
     self._factory, self._seed = parts.environment_factory, parts.seed
-    self._num_environments, self._num_processes = num_environments, num_processes
+    self.num_environments, self.num_processes = num_environments, num_processes
     self._num_steps = steps_per_epoch // num_environments
     self._writer = rollouts.RolloutWriter(parts.spec, self._num_steps, num_environments)
     self._environments: Any = None  # Made when the first epoch begins: not every use of an experiment comes to that.
@@ -68,9 +69,9 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
       self._environments = self._make_environments()
     environments, writer = self._environments, self._writer
     number, restarts = self._environment.next_episode, environments.num_restarts
-    environments.episode_numbers = np.full(self._num_environments, number)
+    environments.episode_numbers = np.full(self.num_environments, number)
     self._actor.reseed(number)
-    tally = _Tally(self._num_environments, self._spec.num_constraints)
+    tally = _Tally(self.num_environments, self._spec.num_constraints)
     timestep = environments.reset()
     for _ in range(self._num_steps):
       actions = self._actor.select_actions(timestep.observation, timestep.step_type == dm_env.StepType.FIRST)
@@ -95,23 +96,36 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     if isinstance(self._environments, parallel.ParallelEnvironments):
       self._environments.close()
 
+  def updates_of_run(self, environment_steps: int) -> int:
+    return -(-environment_steps // (self._num_steps * self.num_environments * self._spec.action_repeat))
+
+  def make_up_data(self, adder: core.Adder | None, environment_steps: int, rng: np.random.Generator) -> None:
+    """Gives the learner, in a dry run, an epoch of random numbers."""
+    episode_steps = -(-(self._spec.episode_length or 1) // self._spec.action_repeat)
+    if episode_steps > self._num_steps:
+      raise self._no_episode_ended()
+    self._learner.collect(made_up.rollout(self._spec, self._num_steps, self.num_environments, episode_steps, rng))
+
   def _learn_from(self, tally: '_Tally') -> None:
     if not tally.summaries:
-      raise NoEpisodeEndedError(
-          f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
-          f'RolloutLoop.steps_per_epoch = {self._num_steps * self._num_environments}.')
+      raise self._no_episode_ended()
     self._learner.collect(self._writer.finish(scores.average_cost_return(tally.summaries),
                                               float(np.mean([summary.length for summary in tally.summaries]))))
     self._update(1)
 
+  def _no_episode_ended(self) -> NoEpisodeEndedError:
+    return NoEpisodeEndedError(
+        f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
+        f'RolloutLoop.steps_per_epoch = {self._num_steps * self.num_environments}.')
+
   def _make_environments(self) -> serial.SerialEnvironments | parallel.ParallelEnvironments:
     failures = max(self._max_failed_episodes - self.state.failed_episodes, 0)
-    if self._num_environments == 1:
+    if self.num_environments == 1:
       return serial.SerialEnvironments([self._environment], failures)
-    if self._num_processes > 1:
-      return parallel.ParallelEnvironments(self._factory, self._num_environments, self._seed, self._num_processes,
+    if self.num_processes > 1:
+      return parallel.ParallelEnvironments(self._factory, self.num_environments, self._seed, self.num_processes,
                                            max_restarts=failures)
-    seeds = (parallel.environment_seed(self._seed, index) for index in range(self._num_environments))
+    seeds = (parallel.environment_seed(self._seed, index) for index in range(self.num_environments))
     return serial.SerialEnvironments([self._factory(seed=seed) for seed in seeds], failures)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import time
 from typing import Any
 
 from absl import logging
@@ -10,18 +11,20 @@ from absl import logging
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import files
+from lambda_kit.analysis import identity as identity_lib
 from lambda_kit.analysis import prediction
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis import tables
+from lambda_kit.analysis import versions as versions_lib
 from lambda_kit.analysis import video
-from lambda_kit.analysis.metrics import physics
 from lambda_kit.config import configuration
+from lambda_kit.config import gin_text
 from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.logs import loggers as loggers_lib
 from lambda_kit.logs import terminal
 from lambda_kit.training import checkpointing
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
-from lambda_kit.analysis import versions as versions_lib
 from lambda_kit.training.checkpoints import lock
 
 
@@ -46,11 +49,12 @@ def train(experiment: experiment_lib.Experiment, workdir: str | os.PathLike,
   """
   folder = pathlib.Path(workdir)
   with lock.WorkdirLock(folder):
-    _record_configuration(folder, experiment.environment.mujoco_version, allow_config_change)
-    return _train(experiment, folder)
+    return _train(experiment, folder, _record_start(experiment, folder, allow_config_change))
 
 
-def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[dict[str, Any]]:
+def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path,
+           record: run_record.RunRecord) -> list[dict[str, Any]]:
+  started = time.monotonic()
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
@@ -70,6 +74,9 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[
 
   operative_config = folder / 'operative_config.gin'
 
+  def work_so_far() -> run_record.RunRecord:
+    return record.after(time.monotonic() - started)
+
   def check_configuration():
     configuration.save_operative_config(operative_config)
     configuration.check_operative()
@@ -79,6 +86,7 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[
     rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
     logger.write('evaluation', rows[-1])
     checkpointer.take(evaluation.score(rows[-1], spec))
+    run_record.write(folder, work_so_far())
 
   def summarize():
     curve = _write_summary(folder, rows, settings.title, spec)
@@ -86,6 +94,7 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[
 
   def conclude():
     with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
+      stack.callback(lambda: run_record.write(folder, work_so_far()))
       stack.callback(logger.close)
       if loop.state.episodes:
         stack.callback(summarize)
@@ -125,6 +134,7 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path) -> list[
       logging.error('%s', error)
     raise
   conclude()
+  run_record.write(folder, work_so_far().finish(loop.state.environment_steps))  # Nothing is left to do.
   return rows
 
 
@@ -144,45 +154,50 @@ def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], title: str,
                   str(folder)) from error
 
 
-def _record_configuration(folder: pathlib.Path, mujoco_version: str | None, allow_change: bool) -> None:
-  """Writes configuration and versions of a new run; compares them with those of one that goes on."""
+def _record_start(experiment: experiment_lib.Experiment, folder: pathlib.Path,
+                  allow_change: bool) -> run_record.RunRecord:
+  """Writes configuration and record of a new run; compares them with those of one that goes on. Returns the record."""
   path = folder / 'config.gin'
+  text = configuration.resolved_config()
   goes_on = path.exists()
-  lines = configuration.differing_lines(path.read_text('utf-8'), configuration.resolved_config()) if goes_on else []
+  lines = configuration.differing_lines(path.read_text('utf-8'), text) if goes_on else []
   if lines and not allow_change:
     raise ConfigChangedError(
         f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
         '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
         '--allow_config_change to go on with the changes.')
-  # Before the configuration: a run with one but without versions is older than such records.
-  _record_versions(folder, mujoco_version, goes_on, allow_change)
+  settings = experiment.settings
+  identity = identity_lib.identify(experiment.agent, experiment.spec, settings.seed, settings.environment_steps,
+                                   settings.evaluate_every, experiment.evaluator.num_episodes,
+                                   gin_text.read_bindings(text))
+  record = run_record.RunRecord(identity, versions_lib.current(experiment.environment.mujoco_version))
+  if goes_on:
+    record = record.going_on(_compare_versions(folder, record.versions, allow_change))
+  run_record.write(folder, record)  # Before the configuration: where there is one, there is a record.
   if lines:
     earlier = folder / f'config.{len(list(folder.glob("config.*.gin")))}.gin'
-    path.rename(earlier)
+    files.write_atomically(earlier, path.read_bytes())
     logging.warning('The run goes on with a changed configuration; the one before is in %s.', earlier)
   if lines or not goes_on:
     configuration.save_config(path)
+  return record
 
 
-def _record_versions(folder: pathlib.Path, mujoco_version: str | None, goes_on: bool, allow_change: bool) -> None:
-  versions = versions_lib.current(mujoco_version)
-  if not goes_on:
-    versions_lib.record(folder, versions)
-    return
+def _compare_versions(folder: pathlib.Path, versions: versions_lib.Versions,
+                      allow_change: bool) -> run_record.RunRecord:
+  """Refuses a run that would go on under another physics. Returns its record so far."""
   try:
-    recorded = versions_lib.read(folder)
-  except versions_lib.VersionsError as error:
-    raise ConfigChangedError(f'The run in {folder} can not go on: {error}. Delete that file if it ran under MuJoCo '
-                             f'{physics.VERSION_BEFORE_RECORDS}, else begin a new run in another --workdir.') from error
-  before = recorded or {'mujoco': None if mujoco_version is None else physics.VERSION_BEFORE_RECORDS}
-  if not versions_lib.same_physics(before, versions) and not allow_change:
+    before = run_record.read(folder)
+  except run_record.RecordError as error:
+    raise ConfigChangedError(f'The run in {folder} can not go on: {error}. Begin a new run in another --workdir.'
+                             ) from error
+  if not versions_lib.same_physics(before.versions, versions) and not allow_change:
+    mujoco = before.versions['mujoco']
     raise ConfigChangedError(
-        f'{folder} holds a run under MuJoCo {before["mujoco"]}, and this is MuJoCo {mujoco_version}, whose physics '
-        f'differs: install mujoco=={before["mujoco"]} to go on with it, give another --workdir to begin a new run, or '
+        f'{folder} holds a run under MuJoCo {mujoco}, and this is MuJoCo {versions["mujoco"]}, whose physics differs: '
+        f'install mujoco=={mujoco} to go on with it, give another --workdir to begin a new run, or '
         '--allow_config_change to go on under another physics.')
-  if changes := versions_lib.differences(before, versions):
+  if changes := versions_lib.differences(before.versions, versions):
     logging.warning('The run goes on with %s: it may not be, to the bit, as if it had not been stopped.',
                     ', '.join(changes))
-    versions_lib.record(folder, versions, before)
-  elif recorded is None:
-    versions_lib.record(folder, versions)
+  return before

@@ -343,7 +343,7 @@ class TestEnd:
     assert 'the plane is stuck' in caplog.text
 
   def test_an_environment_that_never_closes_is_killed(self, caplog, monkeypatch):
-    monkeypatch.setattr(parallel.parallel_process, '_CLOSE_SECONDS', 0.5)
+    monkeypatch.setattr(parallel.process_lib, '_CLOSE_SECONDS', 0.5)
     with parallel.ParallelEnvironments(fakes.SlowClose, 1, SEED) as environments:
       process_ids = environments.process_ids
     assert not _is_alive(process_ids[0])

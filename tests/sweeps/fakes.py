@@ -33,7 +33,12 @@ def end(number, frame):
 signal.signal(signal.SIGTERM, end)
 memory = b'x' * (plan['MEGABYTES'] << 20)
 workdir.mkdir(parents=True, exist_ok=True)
-(workdir / 'config.gin').write_text('experiment.environment_steps = 100\\nexperiment.with_video = False\\n')
+(workdir / 'config.gin').write_text('experiment.environment_steps = 100')
+protocol = dict(task='task', environment_steps=100, evaluation_episodes=1, cost_limit=[25.0], environment={})
+record = dict(task='task', algorithm='fake', parts={}, seed=seed, protocol=protocol, config_hash='0', configuration=[],
+              environment_steps=100, evaluate_every=100, versions=dict(mujoco=None), earlier=[], seconds=0.0,
+              finished=None)
+(workdir / 'run.json').write_text(json.dumps(record))
 log = workdir / 'episode.jsonl'
 begin = len(log.read_text().splitlines()) if log.exists() else 0
 for episode in range(begin, 10):
@@ -42,9 +47,7 @@ for episode in range(begin, 10):
     raise RuntimeError('broken')
   with open(log, 'a') as file:
     file.write(json.dumps(dict(environment_steps=10 * episode + 10)) + chr(10))
-(workdir / 'evaluation.jsonl').write_text(json.dumps(dict(environment_steps=100)) + chr(10))
-(workdir / 'checkpoints' / 'step_000000000100').mkdir(parents=True)
-(workdir / 'evaluations.txt').write_text('steps return' + chr(10) + '100 1.0' + chr(10))
+(workdir / 'run.json').write_text(json.dumps(record | dict(finished=dict(time='now', environment_steps=100))))
 '''
 
 

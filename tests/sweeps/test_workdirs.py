@@ -1,5 +1,6 @@
 """What a sweep reads from workdirs."""
 
+import json
 import pathlib
 import shutil
 import subprocess
@@ -29,24 +30,20 @@ def test_a_run_is_finished_when_nothing_is_left_to_do(finished):
   assert workdirs.is_finished(finished.workdir) and workdirs.steps_done(finished.workdir) == 100
 
 
-def _evaluated_before_the_end(workdir):
-  (workdir / 'evaluation.jsonl').write_text('{"environment_steps": 90}\n')
-  (workdir / 'evaluations.txt').write_text('steps return\n90 1.0\n')
+def _change(**values):
+  def change(workdir):
+    record = json.loads((workdir / 'run.json').read_text())
+    (workdir / 'run.json').write_text(json.dumps(record | values))
+  return change
 
 
 @pytest.mark.parametrize('damage', [
-    _evaluated_before_the_end,
-    lambda workdir: (workdir / 'config.gin').unlink(),
-    lambda workdir: (workdir / 'config.gin').write_text('experiment.environment_steps = 101\n'
-                                                        'experiment.with_video = False\n'),
-    lambda workdir: (workdir / 'config.gin').write_text('experiment.environment_steps = 100\n'),  # No video.
-    lambda workdir: (workdir / 'config.gin').write_text('= nonsense'),
-    lambda workdir: (workdir / 'evaluation.jsonl').write_text('{"environment_steps": 90}\n{"environment_ste'),
-    lambda workdir: (workdir / 'evaluation.jsonl').unlink(),
-    lambda workdir: (workdir / 'evaluations.txt').write_text('steps return\n90 1.0\n'),
-    lambda workdir: shutil.rmtree(workdir / 'checkpoints'),
-    lambda workdir: (workdir / 'checkpoints' / 'step_000000000100').rename(
-        workdir / 'checkpoints' / 'step_000000000100.damaged'),
+    _change(finished=None),
+    _change(finished=dict(time='now', environment_steps=90)),
+    _change(finished=True),
+    _change(environment_steps=101),
+    lambda workdir: (workdir / 'run.json').write_text('{'),
+    lambda workdir: (workdir / 'run.json').unlink(),
     shutil.rmtree,
 ])
 def test_a_run_with_something_left_is_not_finished(finished, damage):

@@ -166,7 +166,7 @@ def test_episodes_of_another_physics_are_refused(version):
   pool = _Pool((1.0,))
   pool.mujoco_version = version
   with pytest.raises(errors.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'):
-    _loop(pool, 0).run_episode()
+    _loop(pool, 0).advance()
 
 
 _BINDINGS = (

@@ -40,7 +40,7 @@ class Walk(gymnasium.Env):
 
 
 @gin.register(module='test_facts')
-def make_walk(task, render_mode, max_episode_steps=None):
+def make_gymnasium_walk(task, render_mode, max_episode_steps=None):
   del task, render_mode
   walk = Walk()
   walk.spec = gymnasium.envs.registration.EnvSpec('Walk-v0', max_episode_steps=max_episode_steps)
@@ -48,7 +48,7 @@ def make_walk(task, render_mode, max_episode_steps=None):
 
 
 _WALK = ('make_environment.simulator = @GymnasiumTask', 'GymnasiumTask.task = "Walk-v0"',
-         'GymnasiumTask.make = @test_facts.make_walk', 'RecurrentWorldModel.observation_scale = 1.0')
+         'GymnasiumTask.make = @test_facts.make_gymnasium_walk', 'RecurrentWorldModel.observation_scale = 1.0')
 
 
 def _budget(limit, repeat, length):
@@ -86,9 +86,9 @@ def _built(bindings, files=_GRID):
     (('GridCmdp.episode_length = 40',), 5.0, 1, 40),
     (('make_environment.action_repeat = 2', 'experiment.cost_limit = 3', 'GridCmdp.episode_length = 60'), 3.0, 2, 60),
     ((*_WALK, 'GymnasiumTask.episode_length = 20'), 5.0, 1, 20),
-    ((*_WALK, 'test_facts.make_walk.max_episode_steps = 30', 'ACTION_REPEAT = 3'), 5.0, 3, 30),
+    ((*_WALK, 'test_facts.make_gymnasium_walk.max_episode_steps = 30', 'ACTION_REPEAT = 3'), 5.0, 3, 30),
     # The shorter one: the environment ends there.
-    ((*_WALK, 'test_facts.make_walk.max_episode_steps = 30', 'GymnasiumTask.episode_length = 50'), 5.0, 1, 30),
+    ((*_WALK, 'test_facts.make_gymnasium_walk.max_episode_steps = 30', 'GymnasiumTask.episode_length = 50'), 5.0, 1, 30),
 ], ids=str)
 def test_every_way_to_bind_a_fact_reaches_the_budget(bindings, limit, repeat, length):
   spec, budget = _built(bindings)
@@ -115,7 +115,7 @@ def test_safety_gymnasium_tells_the_length_of_its_task():
 
 
 def test_an_episode_ends_at_the_length_that_is_bound():
-  task = gymnasium_task.GymnasiumTask(0, 'Walk-v0', make_walk, episode_length=5)
+  task = gymnasium_task.GymnasiumTask(0, 'Walk-v0', make_gymnasium_walk, episode_length=5)
   for _ in range(2):
     task.reset()
     timesteps = [task.step(np.zeros(2)) for _ in range(5)]

@@ -13,7 +13,7 @@ _FAKE = '''#!/usr/bin/env python
 import json, pathlib, sys
 arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:] if 'gin' not in argument)
 workdir, seed = pathlib.Path(arguments['workdir']), int(arguments['seed'])
-variants = [argument for argument in sys.argv if 'variants' in argument]
+variants = [argument for argument in sys.argv if '--gin_file=gin/parts' in argument]
 if seed == 13:
   sys.exit('no luck')
 if workdir.exists():

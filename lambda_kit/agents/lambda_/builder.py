@@ -8,6 +8,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit.agents import naming
 from lambda_kit.agents.lambda_ import acting
 from lambda_kit.agents.lambda_ import config as config_lib
 from lambda_kit.agents.lambda_ import devices as devices_lib
@@ -25,11 +26,26 @@ from lambda_kit.replay import dataset as dataset_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
 
+_NAMESAKES = ('posterior', 'solver', 'world_model')  # Parts after which variants are called, beside bounds and planner.
+
 
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class LambdaAgent(config_lib.LambdaConfig):
   """LAMBDA (algorithm 2)."""
+
+  @property
+  def display_name(self) -> str:
+    """LAMBDA, or the planner that acts for it, with the parts that are not the paper's."""
+    ours, papers = (naming.parts_of(config) for config in (self, config_lib.LambdaConfig()))
+    swapped = [ours[role] for role in _NAMESAKES if ours[role] != papers[role]]
+    bounds = [parts[role] for parts in (ours, papers) for role in ('reward_bound', 'cost_bound')]
+    if bounds[:2] == ['MeanBound', 'MeanBound']:
+      swapped.append('greedy')
+    elif bounds[:2] != bounds[2:]:
+      swapped.append('/'.join(bounds[:2]))
+    name = ours.get('planner', 'LAMBDA')
+    return f'{name} ({", ".join(swapped)})' if swapped else name
 
   def build(self, spec: core.EnvironmentSpec) -> 'LambdaBuilder':
     return LambdaBuilder(self, spec)

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
 from lambda_kit.agents.lambda_ import imagination
@@ -260,6 +261,7 @@ def _start_states(states: types.Nest, count: int | None, key: core.Key) -> types
     return flat
   available = jax.tree.leaves(flat)[0].shape[0]
   if count > available:
-    raise ValueError(f'num_start_states = {count} is more than the {available} states of a batch (B L).')
+    raise errors.SetupError(f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
+                            'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.')
   chosen = jax.random.choice(key, available, (count,), replace=False)
   return jax.tree.map(lambda x: x[chosen], flat)

@@ -9,6 +9,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import acting
 from lambda_kit.agents.on_policy import gaussian
 from lambda_kit.agents.on_policy import learning
@@ -46,6 +47,10 @@ class OnPolicyAgent:
     for name in ('discount', 'cost_discount', 'lambda_', 'cost_lambda'):
       if not 0.0 <= getattr(self, name) <= 1.0:
         raise ValueError(f'OnPolicyAgent.{name} = {getattr(self, name)} must be between 0 and 1.')
+
+  @property
+  def display_name(self) -> str:
+    return naming.name_of(self.policy_optimizer)
 
   def build(self, spec: core.EnvironmentSpec) -> 'OnPolicyBuilder':
     return OnPolicyBuilder(self, spec)

@@ -91,6 +91,8 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     shrinkage: From each of them to the next.
   """
 
+  display_name = 'CPO'
+
   def __init__(self, target_kl: float = 0.01, cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 8,
                backtracks: int = 10, shrinkage: float = 0.8):
     trpo.check_settings('Cpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)

@@ -11,6 +11,7 @@ import optax
 from lambda_kit import core
 from lambda_kit.models import optimizers
 from lambda_kit import types
+from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.safety import unconstrained
 
@@ -61,6 +62,10 @@ class Ppo(core.PolicyOptimizer[PpoState]):
     self._entropy_scale = entropy_scale
     self._batch_size = batch_size
     self._adam = optimizers.make_adam(learning_rate, clip_norm=math.inf, eps=1e-8)
+
+  @property
+  def display_name(self) -> str:
+    return naming.with_solver('PPO', self._solver)
 
   def init(self, params: core.Params, num_constraints: int) -> PpoState:
     return PpoState(self._adam.init(params), self._solver.init(num_constraints))

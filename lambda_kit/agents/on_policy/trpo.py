@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trust_region
 from lambda_kit.safety import unconstrained
@@ -48,6 +49,10 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     self._fisher_every = fisher_every
     self._backtracks, self._shrinkage = backtracks, shrinkage
     self._entropy_scale = entropy_scale
+
+  @property
+  def display_name(self) -> str:
+    return naming.with_solver('TRPO', self._solver)
 
   def init(self, params: core.Params, num_constraints: int) -> TrpoState:
     return TrpoState(self._solver.init(num_constraints))

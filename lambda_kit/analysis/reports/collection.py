@@ -10,7 +10,6 @@ from typing import Mapping, Sequence
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import protocols as protocols_lib
 from lambda_kit.analysis.metrics import records
-from lambda_kit.config import gin_text
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import runs as runs_lib
 
@@ -143,7 +142,7 @@ def _name_configurations(task: str, algorithm: str, runs: Sequence[runs_lib.Run]
     by_hash.setdefault(run.identity.config_hash, run)
   if len(by_hash) == 1:
     return dict.fromkeys(by_hash, '')
-  lines = {key: set(gin_text.material_lines(run.bindings)) for key, run in by_hash.items()}
+  lines = {key: set(run.identity.configuration) for key, run in by_hash.items()}
   common = set.intersection(*lines.values())
   own = {key: sorted(lines[key] - common) for key in by_hash}
   short = all(len(values) <= 1 and len(''.join(values)) <= 60 for values in own.values())

@@ -134,8 +134,8 @@ def _configs(runs: Sequence[runs_lib.Run], gin_root: pathlib.Path | None) -> dic
     if run.identity.config_hash not in configs:
       files = _paper_files(run.identity.task, run.identity.algorithm)
       configs[run.identity.config_hash] = dict(
-          text='\n'.join(gin_text.material_lines(run.bindings)), against=' and '.join(files),
-          diff=_difference(files, gin_root, run.bindings))
+          text='\n'.join(run.identity.configuration), against=' and '.join(files),
+          diff=_difference(files, gin_root, run.identity.configuration))
   return configs
 
 
@@ -149,18 +149,17 @@ def _paper_files(task: str, algorithm: str) -> list[str]:
   return files + ([f'gin/agents/{_BASELINES[algorithm]}.gin'] if algorithm in _BASELINES else [])
 
 
-def _difference(files: Sequence[str], gin_root: pathlib.Path | None, bindings: gin_text.Bindings) -> list[str] | None:
-  """How bindings differ from those of files. Parts that a run doesn't have are left out: what replaced them is told."""
+def _difference(files: Sequence[str], gin_root: pathlib.Path | None, lines: Sequence[str]) -> list[str] | None:
+  """How lines of gin differ from those of files. Parts that a run lacks are left out: what replaced them is told."""
   if gin_root is None:
     return None
   try:
-    paper = gin_text.read_layers(files, gin_root)
+    paper = gin_text.material_lines(gin_text.read_layers(files, gin_root))
   except gin_text.GinTextError:  # The package may be installed without the repository's files.
     return None
-  part = lambda key: key.rpartition('.')[0]
-  parts = {part(key) for key in bindings}
-  return gin_text.differing_lines({key: value for key, value in paper.items() if part(key) in parts or not part(key)},
-                                  bindings)
+  part = lambda line: line.partition(' = ')[0].rpartition('.')[0]
+  parts = set(map(part, lines))
+  return gin_text.differing_lines([line for line in paper if part(line) in parts], lines)
 
 
 def _videos(collected: collection_lib.Collection, budget: int) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import functools
 import multiprocessing
 import os
 import pathlib
@@ -11,11 +10,10 @@ from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 
-from lambda_kit.analysis import versions
+from lambda_kit.analysis import identity as identity_lib
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import records
-from lambda_kit.config import gin_text
-from lambda_kit.analysis.reports import identity as identity_lib
 from lambda_kit.analysis.reports import predictions as predictions_lib
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis import streams
@@ -23,7 +21,8 @@ from lambda_kit.analysis import streams
 # Of the learner's rows; those with a number for each constraint are summed over constraints.
 LEARNER_METRICS = ('imagined_cost', 'multiplier', 'penalty', 'posterior_spread', 'value_spread', 'cost_value_spread')
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
-_LOGS = ('evaluation.jsonl', 'episode.jsonl', 'learner.jsonl', 'diagnosis.jsonl')
+# Of a workdir. One that a run older than its record has left is told, not passed over.
+_SIGNS = (run_record.NAME, 'config.gin', 'evaluation.jsonl', 'episode.jsonl', 'learner.jsonl', 'diagnosis.jsonl')
 _VIDEOS = ('video.mp4', 'video.gif')
 _BAD_LINES_TOLD = 3  # Of each file; then only how many.
 _MAX_DIAGNOSES = 50
@@ -57,7 +56,6 @@ class Run:
   workdir: str  # From the folder that was read.
   folder: pathlib.Path
   identity: identity_lib.Identity
-  bindings: gin_text.Bindings
   last_step: int  # Of the last training episode or evaluation.
   mujoco: str | None  # Version of what simulated it; None if that wasn't MuJoCo.
   score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
@@ -70,10 +68,10 @@ class Run:
 
 
 def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Folders that hold a run's configuration or logs, in the order of their names. Not searched inside of those."""
+  """Folders that hold a run's record or logs, in the order of their names. Not searched inside of those."""
   for folder, subfolders, files in os.walk(root):
     subfolders.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)])
-    if 'config.gin' in files or any(name in files for name in _LOGS):
+    if any(name in files for name in _SIGNS):
       subfolders.clear()
       yield pathlib.Path(folder)
 
@@ -94,7 +92,7 @@ def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Pro
   problems = [problem for _, found in results for problem in found]
   if not folders:
     problems.append(problems_lib.Problem(problems_lib.NO_RUNS, str(root),
-                                         'no folder below it has a config.gin or logs of a run'))
+                                         f'no folder below it has a {run_record.NAME} or logs of a run'))
   return runs, problems
 
 
@@ -103,21 +101,15 @@ def _try_to_read(folder: pathlib.Path, workdir: str) -> tuple[Run | None, list[p
   report = lambda kind, where, message: problems.append(problems_lib.Problem(kind, where, message))
   try:
     return _read_run(folder, workdir, report), problems
-  except (OSError, gin_text.GinTextError, versions.VersionsError) as error:
+  except (OSError, run_record.RecordError) as error:
     report(problems_lib.UNREADABLE, workdir, _reason(error))
     return None, problems
 
 
 def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
-  path = folder / 'config.gin'
-  if not path.exists():
-    raise gin_text.GinTextError('there are logs but no config.gin, so nobody knows what ran')
-  identity, bindings = _identify(path.read_text('utf-8', errors='replace'))
-  if earlier := sorted(folder.glob('config.*.gin')):
-    report(problems_lib.CHANGED_CONFIGURATION, workdir,
-           f'it went on with another configuration; see {", ".join(item.name for item in earlier)}')
-
-  mujoco = _read_mujoco(folder, workdir, report, identity.task)
+  record = run_record.read(folder)
+  identity, mujoco = record.identity, record.versions['mujoco']
+  _report_changes(record, workdir, report)
   curves: dict[str, Curve] = {}
   first_time, last_step = _read_episodes(folder, workdir, report, curves)
   score_row, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
@@ -131,34 +123,19 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
            f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
   prediction = _read_prediction(folder, workdir, report, curves)
-  return Run(workdir, folder, identity, bindings, last_step, mujoco, score, curves, diagnoses, video, prediction)
+  return Run(workdir, folder, identity, last_step, mujoco, score, curves, diagnoses, video, prediction)
 
 
-def _read_mujoco(folder: pathlib.Path, workdir: str, report: Report, task: str) -> str | None:
-  """The version of MuJoCo under which a run ended, or is now. Raises `VersionsError` if nobody knows."""
-  recorded = versions.read(folder)
-  mujoco = physics.version_before_records(task) if recorded is None else recorded['mujoco']
-  before = [earlier['mujoco'] for earlier in versions.read_earlier(folder)]
-  if any(physics.of_version(version) != physics.of_version(mujoco) for version in before):
+def _report_changes(record: run_record.RunRecord, workdir: str, report: Report) -> None:
+  """Tells if a run went on as something else than it began."""
+  if hashes := [earlier.config_hash for earlier in record.earlier
+                if earlier.config_hash != record.identity.config_hash]:
     report(problems_lib.CHANGED_CONFIGURATION, workdir,
-           f'it went on under another physics: MuJoCo {", then ".join(map(str, [*before, mujoco]))}')
-  return mujoco
-
-
-def _identify(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
-  # Texts that differ in the seed only are parsed once: a sweep has many of them.
-  seed = re.search(r'^experiment\.seed = (\d+).*$', text, re.MULTILINE)
-  if seed is None:
-    return _identify_cached(text)
-  identity, bindings = _identify_cached(text[:seed.start()] + 'experiment.seed = 0' + text[seed.end():])
-  number = int(seed.group(1))
-  return dataclasses.replace(identity, seed=number), {**bindings, 'experiment.seed': number}
-
-
-@functools.lru_cache(maxsize=256)
-def _identify_cached(text: str) -> tuple[identity_lib.Identity, gin_text.Bindings]:
-  bindings = gin_text.read_bindings(text)
-  return identity_lib.identify(bindings), bindings
+           f'it went on with another configuration: #{", then #".join([*hashes, record.identity.config_hash])}')
+  versions = [*(earlier.versions['mujoco'] for earlier in record.earlier), record.versions['mujoco']]
+  if len(set(map(physics.of_version, versions))) > 1:
+    report(problems_lib.CHANGED_CONFIGURATION, workdir,
+           f'it went on under another physics: MuJoCo {", then ".join(map(str, versions))}')
 
 
 def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iterator[dict[str, Any]]:
@@ -276,6 +253,10 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, mujoco: 
   numbers = [streams.vector(row[name]) for name in _EVALUATED]
   if not all(np.isfinite(number).all() for number in numbers):
     report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
+    return None
+  if len(identity.protocol.cost_limit) not in (1, len(numbers[1])):
+    report(problems_lib.UNREADABLE, workdir, f'{run_record.NAME} has {len(identity.protocol.cost_limit)} cost limits, '
+           f'and its evaluations have {len(numbers[1])} costs; its score is left out')
     return None
   time = streams.number(row.get('time'))
   seconds = time - first_time if time is not None and first_time is not None else 0.0

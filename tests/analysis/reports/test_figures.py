@@ -21,8 +21,8 @@ def collected(tmp_path_factory):
   folder = tmp_path_factory.mktemp('runs')
   for seed in range(3):
     synthetic_runs.write_run(folder / f'lambda-{seed}', seed=seed)
-    synthetic_runs.write_run(folder / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0, cost_return=40.0)
-    synthetic_runs.write_run(folder / f'cpo-{seed}', agent='Cpo', seed=seed, stop_after=1 + seed)
+    synthetic_runs.write_run(folder / f'ppo-{seed}', algorithm='PPO', seed=seed, episode_return=20.0, cost_return=40.0)
+    synthetic_runs.write_run(folder / f'cpo-{seed}', algorithm='CPO', seed=seed, stop_after=1 + seed)
   return collection.collect(*runs.read_runs(folder))
 
 
@@ -79,7 +79,7 @@ class TestOtherFigures:
 
   def test_runs_of_another_protocol_are_not_compared_with_published_ones(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'lambda', 'PointGoal2')
-    synthetic_runs.write_run(tmp_path / 'ppo', agent='Ppo', limit=10.0)  # On PointGoal1.
+    synthetic_runs.write_run(tmp_path / 'ppo', algorithm='PPO', limit=10.0)  # On PointGoal1.
     collected = collection.collect(*runs.read_runs(tmp_path))
     sg6, others = summary.summarize(collected)
     assert 'PPO' not in comparison_figures.sample_efficiencies(collected, sg6)['PointGoal1']

@@ -33,7 +33,7 @@ def folder(tmp_path):
   """Three seeds of LAMBDA with predictions, and PPO, which has none."""
   for seed in range(3):
     _write_prediction(synthetic_runs.write_run(tmp_path / 'runs' / f'lambda-{seed}', seed=seed), scale=1.0 + seed)
-  synthetic_runs.write_run(tmp_path / 'runs' / 'ppo-0', agent='Ppo')
+  synthetic_runs.write_run(tmp_path / 'runs' / 'ppo-0', algorithm='PPO')
   return tmp_path / 'runs'
 
 

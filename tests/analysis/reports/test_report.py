@@ -54,7 +54,7 @@ def written(tmp_path_factory):
     synthetic_runs.write_run(folder / 'runs' / f'lambda-{seed}', seed=seed, bindings='Swag.decay = 0.5\n',
                         stop_after=None if seed else 3,
                         diagnoses=['<b class=injected>KL</b> </script>'] if seed else ())
-    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', agent='Ppo', seed=seed, episode_return=20.0,
+    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', algorithm='PPO', seed=seed, episode_return=20.0,
                              cost_return=40.0)
   (folder / 'runs' / 'lambda-1' / 'video.mp4').write_bytes(b'no real video')
   with open(folder / 'runs' / 'ppo-1' / 'episode.jsonl', 'a', encoding='utf-8') as file:
@@ -166,7 +166,7 @@ class TestFiles:
     (out / 'tables' / 'mine.md').write_bytes(b'')
     assert (out / 'tables' / 'other_tasks_unnormalized.md').exists()
     (folder / 'evaluation.jsonl').unlink()
-    (folder / 'config.gin').unlink()
+    (folder / 'run.json').unlink()
     report.write_report(tmp_path / 'runs', out)
     assert not (out / 'tables' / 'other_tasks_unnormalized.md').exists() and (out / 'tables' / 'mine.md').exists()
 
@@ -197,7 +197,7 @@ def test_the_page_in_a_browser(written, flags):
   assert seen['medianMoves'] and seen['medianReturns']
   assert 'return at 1M steps' in seen['tooltip'] and 'LAMBDA: 11.5' in seen['tooltip']  # Seeds 1 and 2: 11 and 12.
   # Against the paper's file with PPO's layer, whose agent has another name.
-  assert '+ experiment.agent = @Ppo()' in seen['diff'] and '- experiment.agent = @OnPolicyAgent' in seen['diff']
+  assert '+ experiment.agent = @PPO()' in seen['diff'] and '- experiment.agent = @OnPolicyAgent' in seen['diff']
   # The first episode ends at 1001 s, the evaluation at 1400 s.
   assert 'cost 40, regret 0.03, over the limit' in seen['run'] and 'Wall time 6.65 minutes.' in seen['run']
   assert 'unfinished run' in seen['problems'] and 'corrupt line' in seen['problems']
@@ -235,7 +235,7 @@ class TestLauncher:
 def test_many_runs(tmp_path):
   """So many that several processes read them. `launchers/benchmark.py --parts=report` does it with a thousand."""
   for i in range(110):
-    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('Ppo', 'Cpo')[i % 2], seed=i // 2, steps=4000,
+    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('PPO', 'CPO')[i % 2], seed=i // 2, steps=4000,
                              learner_rows=0)
   collected = report.write_report(tmp_path / 'runs', tmp_path / 'out')
   assert len(collected.scores()) == 110 and not collected.problems

@@ -1,25 +1,26 @@
 """Tests of how workdirs become records, and of what becomes of bad ones."""
 
+import dataclasses
 import gc
 import json
-import pathlib
 import tracemalloc
 
 import numpy as np
 import pytest
 
 from lambda_kit.benchmarks import synthetic_runs
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection
-from lambda_kit.config import gin_text
-from lambda_kit.analysis.reports import identity
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis import streams
 
 
-_ROOT = pathlib.Path(__file__).resolve().parents[3]
+_TEXTS = ('task', 'algorithm', 'config_hash')  # Of a run.json.
+_OTHERS = ('parts', 'seed', 'protocol', 'configuration', 'environment_steps', 'evaluate_every', 'versions', 'earlier',
+           'seconds', 'finished')
 
 
 def _collect(folder):
@@ -80,58 +81,12 @@ class TestReading:
     assert peaks[1] < 1.5 * peaks[0], peaks
 
 
-class TestIdentity:
-
-  @pytest.mark.parametrize('lines, name', [
-      ('experiment.agent = @LambdaAgent()', 'LAMBDA'),
-      ('experiment.agent = @LambdaAgent()\nLambdaAgent.solver = @Unconstrained()', 'LAMBDA (unsafe)'),
-      ('experiment.agent = @LambdaAgent()\nLambdaAgent.reward_bound = @MeanBound()\n'
-       'LambdaAgent.cost_bound = @MeanBound()', 'LAMBDA (greedy)'),
-      ('experiment.agent = @LambdaAgent()\nLambdaAgent.planner_factory = @CemPlanner', 'CEM-MPC'),
-      ('experiment.agent = @LambdaAgent()\nLambdaAgent.posterior_factory = @Ensemble\n'
-       'LambdaAgent.solver = @MySolver()', 'LAMBDA (ensemble, MySolver)'),
-      ('experiment.agent = @RandomAgent()', 'Random'),
-      ('experiment.agent = @PpoLagrangian()', 'PPO-Lagrangian'),
-      ('experiment.agent = @baselines.PpoAgent()', 'PPO'),
-      ('experiment.agent = @SomethingNew()', 'SomethingNew')])
-  def test_algorithms(self, lines, name):
-    assert identity.algorithm_name(gin_text.read_bindings(lines)) == name
-
-  @pytest.mark.parametrize('layer, name', [
-      (None, 'LAMBDA'), ('parts/unsafe', 'LAMBDA (unsafe)'), ('parts/greedy', 'LAMBDA (greedy)'),
-      ('parts/planner_cem', 'CEM-MPC'), ('parts/posterior_ensemble', 'LAMBDA (ensemble)'),
-      ('parts/solver_pid', 'LAMBDA (PID)'), ('agents/random', 'Random'), ('agents/ppo', 'PPO'),
-      ('agents/ppo_lagrangian', 'PPO-Lagrangian'), ('agents/trpo_lagrangian', 'TRPO-Lagrangian'),
-      ('agents/cpo', 'CPO')])
-  def test_the_projects_own_files(self, layer, name):
-    layers = ['gin/sg6_doggogoal1.gin', *([f'gin/{layer}.gin'] if layer else [])]
-    found = identity.identify(gin_text.read_layers(layers, _ROOT))
-    assert found.algorithm == name and found.protocol == protocols.paper_protocol('DoggoGoal1')
-
-  def test_tasks(self):
-    base = 'make_environment.simulator = @SafetyGymnasium\nexperiment.environment_steps = 2_000_000\n'
-    push = base + "TASK = 'SafetyPointPush1-v0'\nSafetyGymnasium.task = %TASK\n"
-    of = lambda text: identity.identify(gin_text.read_bindings(text)).protocol
-    assert of(push) == protocols.paper_protocol('PointPush1')
-    assert of(push + "SafetyGymnasium.observations = ('vector',)") == protocols.paper_protocol('PointPush1')
-    assert of(push + 'SafetyGymnasium.box_alpha = 0.5') == protocols.paper_protocol('ObservablePointPush1')
-    noisy = of(push + 'SafetyGymnasium.frameskip_probability = 0.9')
-    assert noisy.task == 'PointPush1' and noisy.environment == (('frameskip_probability', '0.9'),)
-
-  def test_hash_ignores_the_seed_devices_macros_and_sources(self):
-    texts = ['A.x = 1  # a.gin:3\nexperiment.seed = 1\nLambdaAgent.num_devices = 4',
-             'ONE = 1\nA.x = %ONE\nexperiment.seed = 2\n# A.y = 3',
-             'A.x = 2\nexperiment.seed = 1']
-    first, second, third = (gin_text.config_hash(gin_text.read_bindings(text)) for text in texts)
-    assert first == second != third
-
-
 class TestBadInput:
 
   def test_unfinished_runs_and_missing_seeds(self, tmp_path):
     for seed in range(3):
       synthetic_runs.write_run(tmp_path / f'lambda-{seed}', seed=seed)
-      synthetic_runs.write_run(tmp_path / f'ppo-{seed}', seed=seed, agent='Ppo', stop_after=None if seed else 2)
+      synthetic_runs.write_run(tmp_path / f'ppo-{seed}', seed=seed, algorithm='PPO', stop_after=None if seed else 2)
     collected = _collect(tmp_path)
     assert _kinds(collected) == [problems_lib.MISSING_SEED, problems_lib.UNFINISHED]
     ppo, ours = collected.of_task('PointGoal1')
@@ -161,8 +116,8 @@ class TestBadInput:
   def test_physics_are_kept_apart(self, tmp_path):
     for seed, version in enumerate(('3.3.7', '3.3.5', '3.4.0')):
       synthetic_runs.write_run(tmp_path / str(seed), seed=seed, versions={'mujoco': version})
-    synthetic_runs.write_run(tmp_path / 'old', seed=3, versions=None)
-    synthetic_runs.write_run(tmp_path / 'ppo', seed=0, agent='Ppo')
+    synthetic_runs.write_run(tmp_path / 'old', seed=3, versions={'mujoco': '2.3.3'})
+    synthetic_runs.write_run(tmp_path / 'ppo', seed=0, algorithm='PPO')
     collected = _collect(tmp_path)
     assert {group.algorithm: [run.mujoco for run in group.runs] for group in collected.groups} == {
         'LAMBDA [MuJoCo 3.3]': ['3.3.7', '3.3.5'], 'LAMBDA [MuJoCo 3.4]': ['3.4.0'], 'LAMBDA [MuJoCo 2.3]': ['2.3.3'],
@@ -175,7 +130,7 @@ class TestBadInput:
 
   def test_different_physics_of_different_algorithms_are_told(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'lambda', versions={'mujoco': '3.4.0'})
-    synthetic_runs.write_run(tmp_path / 'ppo', agent='Ppo')
+    synthetic_runs.write_run(tmp_path / 'ppo', algorithm='PPO')
     collected = _collect(tmp_path)
     assert [group.algorithm for group in collected.of_task('PointGoal1')] == ['PPO', 'LAMBDA']
     assert _kinds(collected) == [problems_lib.SEVERAL_PHYSICS]
@@ -188,11 +143,10 @@ class TestBadInput:
         'LAMBDA [decay=0.8, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.4]']
 
   def test_a_run_of_two_physics_is_told(self, tmp_path):
-    folder = synthetic_runs.write_run(tmp_path / 'run')
-    (folder / 'versions.0.json').write_text('{"mujoco": "3.3.5"}')
-    assert not _collect(tmp_path).problems
-    (folder / 'versions.0.json').write_text('{"mujoco": "2.3.3"}')
-    (problem,) = _collect(tmp_path).problems
+    synthetic_runs.write_run(tmp_path / 'same' / 'run', earlier=[{'mujoco': '3.3.5'}])
+    assert not _collect(tmp_path / 'same').problems
+    synthetic_runs.write_run(tmp_path / 'other' / 'run', earlier=[{'mujoco': '2.3.3'}])
+    (problem,) = _collect(tmp_path / 'other').problems
     assert problem.kind == problems_lib.CHANGED_CONFIGURATION
     assert problem.message == 'it went on under another physics: MuJoCo 2.3.3, then 3.3.7'
 
@@ -251,15 +205,63 @@ class TestBadInput:
     collected = _collect(tmp_path)
     assert _kinds(collected) == [problems_lib.NOT_FINITE] and not collected.scores()
 
-  @pytest.mark.parametrize('config', [None, 'not gin (', 'Swag.decay = 0.5', 'experiment.environment_steps = "x"',
-                                      'experiment.environment_steps = 5\nexperiment.cost_limit = %MISSING'])
-  def test_unreadable_configurations(self, tmp_path, config):
+  def test_a_run_that_went_on_with_another_configuration_is_told(self, tmp_path):
     folder = synthetic_runs.write_run(tmp_path / 'run')
-    (folder / 'config.gin').unlink()
-    if config is not None:
-      (folder / 'config.gin').write_text(config)
+    record = run_record.read(folder)
+    earlier = (run_record.Earlier('0123', record.versions),)
+    run_record.write(folder, dataclasses.replace(record, earlier=earlier))
+    (problem,) = _collect(tmp_path).problems
+    assert problem.kind == problems_lib.CHANGED_CONFIGURATION
+    assert problem.message == f'it went on with another configuration: #0123, then #{record.identity.config_hash}'
+
+  def test_a_run_without_a_record_is_one_sentence(self, tmp_path):
+    folder = synthetic_runs.write_run(tmp_path / 'run')
+    (folder / 'run.json').unlink()
+    (problem,) = _collect(tmp_path).problems
+    assert str(problem) == 'unreadable: run: there is no run.json, so nobody knows what ran'
+
+  @pytest.mark.parametrize('text', ['', '{', '[]', '{}', 'null', '"run"', '\xff', '[' * 100_000])
+  def test_a_damaged_record_costs_one_row(self, tmp_path, text):
+    synthetic_runs.write_run(tmp_path / 'good')
+    folder = synthetic_runs.write_run(tmp_path / 'run', seed=1)
+    (folder / 'run.json').write_text(text, 'latin-1')
+    self._assert_one_row_is_lost(tmp_path)
+
+  @pytest.mark.parametrize('name', _TEXTS + _OTHERS)
+  def test_an_incomplete_record_costs_one_row(self, tmp_path, name):
+    self._change_record(tmp_path, lambda record: record.pop(name))
+    self._assert_one_row_is_lost(tmp_path)
+
+  @pytest.mark.parametrize('name, value', [
+      *((name, value) for name in _TEXTS + _OTHERS for value in (True, [0], {'a': 0}, 1e999, -1, 10**30)),
+      *((name, 'text') for name in _OTHERS), ('task', 'PointGoal2')])
+  def test_a_wrong_record_costs_one_row(self, tmp_path, name, value):
+    self._change_record(tmp_path, lambda record: record.update({name: value}))
+    self._assert_one_row_is_lost(tmp_path)
+
+  def _change_record(self, folder, change):
+    synthetic_runs.write_run(folder / 'good')
+    path = synthetic_runs.write_run(folder / 'run', seed=1) / 'run.json'
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+  def _assert_one_row_is_lost(self, folder):
+    collected = _collect(folder)
+    assert [run.workdir for group in collected.groups for run in group.runs] == ['good']
+    (problem,) = collected.problems
+    assert problem.kind == problems_lib.UNREADABLE and problem.where == 'run'
+    assert 'run.json is damaged' in problem.message and '\n' not in problem.message
+
+  def test_limits_that_do_not_fit_the_costs(self, tmp_path):
+    folder = synthetic_runs.write_run(tmp_path / 'run')
+    record = run_record.read(folder)
+    protocol = dataclasses.replace(record.identity.protocol, cost_limit=(25.0, 25.0))
+    identity = dataclasses.replace(record.identity, protocol=protocol)
+    run_record.write(folder, dataclasses.replace(record, identity=identity))
     collected = _collect(tmp_path)
-    assert _kinds(collected) == [problems_lib.UNREADABLE] and not collected.groups
+    assert 'has 2 cost limits, and its evaluations have 1 costs' in str(collected.problems[0])
+    assert not collected.scores()
 
   def test_nothing_at_all(self, tmp_path):
     assert _kinds(_collect(tmp_path)) == [problems_lib.NO_RUNS]

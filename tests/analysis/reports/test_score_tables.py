@@ -99,7 +99,7 @@ def measured(tmp_path_factory):
   for seed in range(3):
     synthetic_runs.write_run(folder / f'goal-{seed}', seed=seed)
     synthetic_runs.write_run(folder / f'x-{seed}', 'X_1', seed=seed, steps=8000, bindings='A.b = 1\n')
-    synthetic_runs.write_run(folder / f'ppo-{seed}', 'X_1', 'Ppo', seed=seed, steps=8000, episode_return=21.0,
+    synthetic_runs.write_run(folder / f'ppo-{seed}', 'X_1', 'PPO', seed=seed, steps=8000, episode_return=21.0,
                         cost_return=45.0, cost_regret=0.06)
   return summary.summarize(collection.collect(*runs.read_runs(folder)))
 

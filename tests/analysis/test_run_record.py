@@ -1,4 +1,4 @@
-"""The record of versions, and what becomes of a run that goes on with others."""
+"""The record of a run, and what becomes of a run that goes on with other versions."""
 
 import json
 import pathlib
@@ -15,9 +15,10 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments.processes import isolated
 from lambda_kit.environments import wrappers
 from lambda_kit.config import configuration
+from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import train as train_lib
-from lambda_kit.analysis import versions
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import physics
 from tests.environments import parallel_fakes
 
@@ -84,25 +85,25 @@ class TestARun:
 
   def test_records_what_it_was_made_with(self, tmp_path):
     _train(tmp_path)
-    found = json.loads((tmp_path / 'versions.json').read_text('utf-8'))
+    found = json.loads((tmp_path / 'run.json').read_text('utf-8'))['versions']
     assert found.keys() == {'python', 'jax', 'numpy', 'gymnasium', 'safety-gymnasium', 'mujoco', 'lambda_kit'}
     assert found['jax'] == jax.__version__ and found['python'] == sys.version.split()[0] and found['mujoco'] is None
     _train(tmp_path)  # It is at its end, with the same versions.
-    assert [path.name for path in tmp_path.glob('versions*')] == ['versions.json']
+    assert not run_record.read(tmp_path).earlier
 
   @pytest.mark.parametrize('begun, after', [('3.3.7', '3.4.0'), ('3.3.7', '4.3.7'), ('2.3.3', '3.3.7')])
   def test_does_not_go_on_under_another_physics(self, tmp_path, mujoco, warnings, begun, after):
     mujoco(begun)
     _train(tmp_path)
-    recorded = (tmp_path / 'versions.json').read_text('utf-8')
+    recorded = (tmp_path / 'run.json').read_text('utf-8')
     mujoco(after)
     with pytest.raises(train_lib.ConfigChangedError, match=(
         f'a run under MuJoCo {begun}, and this is MuJoCo {after}.*install mujoco=={begun}.*--allow_config_change')):
       _train(tmp_path)
-    assert (tmp_path / 'versions.json').read_text('utf-8') == recorded and not warnings
+    assert (tmp_path / 'run.json').read_text('utf-8') == recorded and not warnings
     _train(tmp_path, allow_config_change=True)
-    assert versions.read(tmp_path)['mujoco'] == after
-    assert [earlier['mujoco'] for earlier in versions.read_earlier(tmp_path)] == [begun]
+    record = run_record.read(tmp_path)
+    assert record.versions['mujoco'] == after and [past.versions['mujoco'] for past in record.earlier] == [begun]
     assert f'mujoco {after} instead of {begun}' in warnings[0]
 
   def test_goes_on_with_other_versions_of_the_same_physics(self, tmp_path, mujoco, warnings):
@@ -111,44 +112,61 @@ class TestARun:
     mujoco('3.3.7')
     _train(tmp_path)
     assert len(warnings) == 1 and 'mujoco 3.3.7 instead of 3.3.5' in warnings[0]
-    assert versions.read(tmp_path)['mujoco'] == '3.3.7' and len(versions.read_earlier(tmp_path)) == 1
+    record = run_record.read(tmp_path)
+    assert record.versions['mujoco'] == '3.3.7' and len(record.earlier) == 1
 
-  def test_that_is_older_than_records_counts_as_one_under_233(self, tmp_path, mujoco, warnings):
-    mujoco('3.3.7')
+  def test_that_is_older_than_records_does_not_go_on(self, tmp_path):
     _train(tmp_path)
-    (tmp_path / 'versions.json').unlink()
-    with pytest.raises(train_lib.ConfigChangedError, match='a run under MuJoCo 2.3.3, and this is MuJoCo 3.3.7'):
+    (tmp_path / 'run.json').unlink()
+    with pytest.raises(train_lib.ConfigChangedError, match='there is no run.json, .* another --workdir'):
       _train(tmp_path)
-    mujoco('2.3.3')
-    _train(tmp_path)
-    assert versions.read(tmp_path)['mujoco'] == '2.3.3' and not versions.read_earlier(tmp_path) and not warnings
-
-  def test_that_is_older_than_records_goes_on_if_mujoco_has_no_part_in_it(self, tmp_path, warnings):
-    _train(tmp_path)
-    (tmp_path / 'versions.json').unlink()
-    _train(tmp_path)
-    assert versions.read(tmp_path)['mujoco'] is None and not warnings
 
   def test_goes_on_in_a_process_that_has_mujoco_for_something_else(self, tmp_path, mujoco):
     _train(tmp_path)
     mujoco('3.3.7')
     _train(tmp_path)
 
-  @pytest.mark.parametrize('text', ['{', '[]', '{"jax": "1"}', '{"mujoco": 3.3}'])
+  @pytest.mark.parametrize('text', ['{', '[]', '{"task": "1"}'])
   def test_with_a_damaged_record_is_refused(self, tmp_path, text):
     _train(tmp_path)
-    (tmp_path / 'versions.json').write_text(text)
-    with pytest.raises(train_lib.ConfigChangedError, match='versions.json is damaged'):
+    (tmp_path / 'run.json').write_text(text)
+    with pytest.raises(train_lib.ConfigChangedError, match='run.json is damaged'):
       _train(tmp_path)
 
-  def test_has_its_versions_before_its_configuration(self, tmp_path, monkeypatch):
-    """Else a run that died in between would count as one that is older than such records."""
+  def test_of_unknown_physics_is_refused(self, tmp_path):
+    _train(tmp_path)
+    path = tmp_path / 'run.json'
+    path.write_text(path.read_text().replace('"mujoco": null', '"mujoco": 3.3'))
+    with pytest.raises(train_lib.ConfigChangedError, match='nobody knows under which MuJoCo it ran'):
+      _train(tmp_path)
+
+  def test_has_its_record_before_its_configuration(self, tmp_path, monkeypatch):
+    """Else a run that died in between could not go on."""
     def die(path):
       raise KeyboardInterrupt(str(path))
     monkeypatch.setattr(configuration, 'save_config', die)
     with pytest.raises(KeyboardInterrupt):
       _train(tmp_path)
-    assert (tmp_path / 'versions.json').exists()
+    assert run_record.read(tmp_path).finished is None
+
+  def test_is_marked_when_it_is_finished(self, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(configuration, 'save_operative_config', lambda *_: seen.append(run_record.read(tmp_path)))
+    _train(tmp_path)
+    assert seen and all(record.finished is None for record in seen) and run_record.is_finished(tmp_path)
+    record = run_record.read(tmp_path)
+    assert record.finished.environment_steps == 100 and record.seconds > 0.0
+    assert (record.identity.task, record.identity.algorithm, record.identity.seed) == ('GridCmdp', 'Random', 0)
+    _train(tmp_path)  # Nothing is left, and little work is added.
+    assert run_record.is_finished(tmp_path) and run_record.read(tmp_path).seconds > record.seconds
+
+  def test_that_fails_is_not_finished(self, tmp_path, monkeypatch):
+    def die(*_, **unused):
+      raise KeyboardInterrupt
+    monkeypatch.setattr(evaluation.Evaluator, 'run', die)
+    with pytest.raises(KeyboardInterrupt):
+      _train(tmp_path)
+    assert not run_record.is_finished(tmp_path) and run_record.read(tmp_path).seconds > 0.0
 
 
 def test_a_physics_is_a_minor_version():

@@ -1,0 +1,153 @@
+"""`run.json` in a workdir: what the run is, what it was made with, how long it has worked, and whether it is finished.
+
+It is written before the first step. Training writes it; reports and sweeps read it, and nothing else of a workdir tells
+them what ran.
+"""
+
+import dataclasses
+import datetime
+import json
+import pathlib
+from typing import Any
+
+from lambda_kit import errors
+from lambda_kit import files
+from lambda_kit.analysis import identity as identity_lib
+from lambda_kit.analysis import versions as versions_lib
+from lambda_kit.analysis.metrics import protocols
+
+NAME = 'run.json'
+_LARGEST = 2**53  # Beyond it, whole numbers have no exact floats.
+
+
+class RecordError(errors.UserError):
+  """A run has no record, or one that can't be read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+  """The mark of a run that has nothing left to do."""
+  time: str  # When, UTC.
+  environment_steps: int  # As many as it took.
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+  """What a run had before it went on with another configuration or other versions."""
+  config_hash: str
+  versions: versions_lib.Versions
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+  """The content of run.json."""
+  identity: identity_lib.Identity
+  versions: versions_lib.Versions  # Under which it ended, or is now.
+  earlier: tuple[Earlier, ...] = ()  # In order.
+  seconds: float = 0.0  # Of work so far, in all processes that the run has had.
+  finished: Finished | None = None
+
+  def going_on(self, before: 'RunRecord') -> 'RunRecord':
+    """The record of a run whose record was `before`."""
+    past = Earlier(before.identity.config_hash, before.versions)
+    changed = past != Earlier(self.identity.config_hash, self.versions)
+    return dataclasses.replace(self, earlier=before.earlier + (past,) * changed, seconds=before.seconds)
+
+  def after(self, seconds: float) -> 'RunRecord':
+    """The record after further work."""
+    return dataclasses.replace(self, seconds=self.seconds + seconds)
+
+  def finish(self, environment_steps: int) -> 'RunRecord':
+    """The record with the mark that nothing is left to do."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='seconds')
+    return dataclasses.replace(self, finished=Finished(now, environment_steps))
+
+
+def write(folder: pathlib.Path, record: RunRecord) -> None:
+  """Writes the record of a workdir, as a whole or not at all."""
+  identity = {**dataclasses.asdict(record.identity), 'protocol': record.identity.protocol.to_json()}
+  others = dataclasses.asdict(record)
+  del others['identity']
+  try:
+    files.write_atomically(folder / NAME, json.dumps({**identity, **others}, indent=1) + '\n')
+  except OSError as error:
+    raise OSError(error.errno, f'The record of the run can not be written: {error.strerror or error}',
+                  str(folder / NAME)) from error
+
+
+def read(folder: pathlib.Path) -> RunRecord:
+  """Reads the record of a workdir.
+
+  Raises:
+    RecordError: There is none, or it is damaged.
+  """
+  try:
+    return _parse(json.loads((folder / NAME).read_text('utf-8')))
+  except FileNotFoundError as error:
+    raise RecordError(f'there is no {NAME}, so nobody knows what ran') from error
+  except RecordError:
+    raise
+  except KeyError as error:
+    raise RecordError(f'{NAME} is damaged (it has no {error.args[0]!r}), so nobody knows what ran') from error
+  except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+    raise RecordError(f'{NAME} is damaged ({type(error).__name__}: {error}), so nobody knows what ran') from error
+
+
+def is_finished(folder: pathlib.Path) -> bool:
+  """Whether a workdir holds a run that has nothing left to do."""
+  try:
+    record = read(folder)
+  except (OSError, RecordError):
+    return False
+  return record.finished is not None and record.finished.environment_steps >= record.identity.environment_steps
+
+
+def _parse(value: Any) -> RunRecord:
+  if not isinstance(value, dict):
+    raise TypeError(f'it is a {type(value).__name__}')
+  identity = identity_lib.Identity(
+      task=_typed(value, 'task', str),
+      algorithm=_typed(value, 'algorithm', str),
+      parts={role: _text(name) for role, name in _typed(value, 'parts', dict).items()},
+      seed=_whole(value, 'seed'),
+      protocol=protocols.Protocol.from_json(_typed(value, 'protocol', dict)),
+      config_hash=_typed(value, 'config_hash', str),
+      configuration=tuple(map(_text, _typed(value, 'configuration', list))),
+      environment_steps=_whole(value, 'environment_steps'),
+      evaluate_every=_whole(value, 'evaluate_every'))
+  if identity.protocol.task != identity.task or not 1 <= identity.protocol.environment_steps < _LARGEST:
+    raise ValueError(f'its protocol is {identity.protocol}')
+  seconds, finished = value['seconds'], value['finished']
+  if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < _LARGEST:
+    raise TypeError(f'seconds is {seconds!r}')
+  return RunRecord(
+      identity, _versions(value),
+      tuple(Earlier(_typed(item, 'config_hash', str), _versions(item)) for item in _typed(value, 'earlier', list)),
+      float(seconds),
+      None if finished is None else Finished(_typed(finished, 'time', str), _whole(finished, 'environment_steps')))
+
+
+def _versions(value: dict[str, Any]) -> versions_lib.Versions:
+  found = _typed(value, 'versions', dict)
+  if 'mujoco' not in found or not all(version is None or isinstance(version, str) for version in found.values()):
+    raise RecordError(f'{NAME} is damaged (its versions are {found}), so nobody knows under which MuJoCo it ran')
+  return found
+
+
+def _typed(value: dict[str, Any], name: str, kind: type) -> Any:
+  if not isinstance(value[name], kind):
+    raise TypeError(f'{name} is {value[name]!r}')
+  return value[name]
+
+
+def _text(value: Any) -> str:
+  if not isinstance(value, str):
+    raise TypeError(f'{value!r} is no text')
+  return value
+
+
+def _whole(value: dict[str, Any], name: str) -> int:
+  number = _typed(value, name, int)
+  if isinstance(number, bool) or not 0 <= number < _LARGEST:
+    raise ValueError(f'{name} is {number!r}')
+  return number
