@@ -12,6 +12,7 @@ from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import errors
 from lambda_kit.config import configuration
 from lambda_kit.environments import gymnasium_task
+from lambda_kit.environments.safety_gym import environment
 from lambda_kit.environments import spec as spec_lib
 from lambda_kit.planners import mpc
 from lambda_kit.safety import budgets
@@ -106,12 +107,8 @@ def test_isolated_environments_pass_facts_on():
 
 
 def test_safety_gymnasium_tells_the_length_of_its_task():
-  environment = pytest.importorskip('lambda_kit.environments.safety_gym.environment')
-  try:
-    make = lambda **options: environment.SafetyGymnasium(0, 'SafetyPointGoal1-v0', ('vector',), **options)
-    assert make().episode_length == 1000 and make(episode_length=200).episode_length == 200
-  except (errors.UserError, ImportError) as error:
-    pytest.skip(str(error))
+  make = lambda **options: environment.SafetyGymnasium(0, 'SafetyPointGoal1-v0', ('vector',), **options)
+  assert make().episode_length == 1000 and make(episode_length=200).episode_length == 200
 
 
 def test_an_episode_ends_at_the_length_that_is_bound():
