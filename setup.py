@@ -7,6 +7,11 @@ Python in it, since one named gin would hide the library.
 import setuptools
 
 setuptools.setup(
-    packages=[*setuptools.find_packages(include=['lambda_kit', 'lambda_kit.*']), 'lambda_kit.data.gin'],
-    package_dir={'lambda_kit.data.gin': 'gin'},
-    package_data={'lambda_kit.data.gin': ['**/*.gin'], 'lambda_kit.analysis.reports': ['data/*']})
+  packages=[*setuptools.find_packages(include=['lambda_kit', 'lambda_kit.*']), 'lambda_kit.data.gin'],
+  package_dir={'lambda_kit.data.gin': 'gin'},
+  package_data={
+    'lambda_kit': ['py.typed'],
+    'lambda_kit.data.gin': ['**/*.gin'],
+    'lambda_kit.analysis.reports': ['data/*'],
+  },
+)

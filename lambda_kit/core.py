@@ -1,9 +1,10 @@
 """Interfaces, and nothing else. Every swappable part of lambda_kit is one of these."""
 
 import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import sys
-from typing import Any, Callable, Generic, Iterator, Mapping, NamedTuple, Protocol, Sequence, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import dm_env
 from dm_env import specs
@@ -58,8 +59,7 @@ class Environment(dm_env.Environment):
 
   @next_episode.setter
   @abc.abstractmethod
-  def next_episode(self, number: int) -> None:
-    ...
+  def next_episode(self, number: int) -> None: ...
 
   @property
   @abc.abstractmethod
@@ -77,6 +77,7 @@ class EnvironmentSpec:
 
   The experiment makes it from the environment that it has built (`environments.spec.make_spec`).
   """
+
   task_name: str
   observations: Mapping[str, specs.Array]
   actions: specs.BoundedArray  # [A]
@@ -98,20 +99,22 @@ class EnvironmentSpec:
   def known_episode_length(self, user: str) -> int:
     """The episode length for `user`, which can't do without it."""
     if self.episode_length is None:
-      raise errors.SetupError(f'{user} needs the length of episodes, and {self.task_name} registers none: bind '
-                              'GymnasiumTask.episode_length to the simulator steps of an episode.')
+      raise errors.SetupError(
+        f'{user} needs the length of episodes, and {self.task_name} registers none: bind '
+        'GymnasiumTask.episode_length to the simulator steps of an episode.'
+      )
     return self.episode_length
 
 
 class EnvironmentFactory(Protocol):
   """Makes an environment. The loop and each evaluation use environments of their own."""
 
-  def __call__(self, seed: int) -> Environment:
-    ...
+  def __call__(self, seed: int) -> Environment: ...
 
 
 class ActorCore(NamedTuple):
   """How an agent acts, as pure functions: what an actor compiles, and what is exported."""
+
   # Maps a key, from which all noise of an episode follows, and the number k of environments to a carry.
   init: Callable[[Key, int], types.Nest]
   # Maps variables, carry, observations [k, ...] and `is_first` [k], which marks rows that begin an episode, to actions
@@ -123,7 +126,7 @@ class ActorCore(NamedTuple):
 class Actor(abc.ABC):
   """Acts in one environment, or in k at once, and sees what follows. A loop over episodes calls, in this order:
 
-    reseed(n); observe_first(t_0); repeat: a_t = select_action(o_t); observe(a_t, t_{t+1}); update().
+  reseed(n); observe_first(t_0); repeat: a_t = select_action(o_t); observe(a_t, t_{t+1}); update().
   """
 
   variable_names: tuple[str, ...]  # What of a `VariableSource` it acts with.
@@ -176,12 +179,10 @@ class Learner(VariableSource, Generic[State]):
     """Takes `num_updates` gradient steps and returns metrics to log."""
 
   @abc.abstractmethod
-  def save(self) -> State:
-    ...
+  def save(self) -> State: ...
 
   @abc.abstractmethod
-  def restore(self, state: State) -> None:
-    ...
+  def restore(self, state: State) -> None: ...
 
 
 class OnPolicyLearner(Learner[State]):
@@ -196,12 +197,10 @@ class Adder(abc.ABC):
   """Puts an actor's experience into replay."""
 
   @abc.abstractmethod
-  def add_first(self, timestep: dm_env.TimeStep) -> None:
-    ...
+  def add_first(self, timestep: dm_env.TimeStep) -> None: ...
 
   @abc.abstractmethod
-  def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
-    ...
+  def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None: ...
 
   @abc.abstractmethod
   def cut(self) -> None:
@@ -233,8 +232,9 @@ class WorldModel(abc.ABC):
     """Draws parameters that fit the shapes of `batch`."""
 
   @abc.abstractmethod
-  def loss(self, params: Params, batch: types.Trajectory, key: Key,
-           over_batch: OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
+  def loss(
+    self, params: Params, batch: types.Trajectory, key: Key, over_batch: OverBatch = lambda function: function
+  ) -> tuple[types.Array, types.ModelOutput]:
     """The loss [] to minimise, e.g. the negative ELBO, and the states inferred on the way.
 
     Where parameters are used in a loop over time, `over_batch` has to be applied around it: else several devices would
@@ -246,8 +246,9 @@ class WorldModel(abc.ABC):
     """The state before the first observation, [batch_size, ...]."""
 
   @abc.abstractmethod
-  def filter(self, params: Params, state: types.Nest, action: types.Array, observation: types.Observation,
-             key: Key) -> types.Nest:
+  def filter(
+    self, params: Params, state: types.Nest, action: types.Array, observation: types.Observation, key: Key
+  ) -> types.Nest:
     """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) for a batch [k, ...]."""
 
   @abc.abstractmethod
@@ -272,9 +273,9 @@ class WorldModel(abc.ABC):
 
 
 class WorldModelFactory(Protocol):
-
-  def __call__(self, observation_spec: Any, action_spec: Any, num_constraints: int, action_repeat: int) -> WorldModel:
-    ...
+  def __call__(
+    self, observation_spec: Any, action_spec: Any, num_constraints: int, action_repeat: int
+  ) -> WorldModel: ...
 
 
 PosteriorState = TypeVar('PosteriorState')
@@ -286,12 +287,12 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
   """An approximate posterior p(theta | D), and the way in which it is learned."""
 
   @abc.abstractmethod
-  def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState:
-    ...
+  def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState: ...
 
   @abc.abstractmethod
-  def update(self, state: PosteriorState, loss: ModelLoss, key: Key
-             ) -> tuple[PosteriorState, Any, dict[str, types.Array]]:
+  def update(
+    self, state: PosteriorState, loss: ModelLoss, key: Key
+  ) -> tuple[PosteriorState, Any, dict[str, types.Array]]:
     """Takes one gradient step. Returns the new state, what `loss` returned beside the loss, and metrics."""
 
   @abc.abstractmethod
@@ -304,7 +305,6 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
 
 
 class PosteriorFactory(Protocol):
-
   def __call__(self, select: Callable[[Params], Params]) -> Posterior:
     """`select` picks the part of all parameters that is to be sampled."""
 
@@ -321,8 +321,7 @@ class ConstraintSolver(abc.ABC, Generic[SolverState]):
   """Turns a constrained problem, max J s.t. J_i <= d_i, into max J - penalty. All arrays are [C]."""
 
   @abc.abstractmethod
-  def init(self, num_constraints: int) -> SolverState:
-    ...
+  def init(self, num_constraints: int) -> SolverState: ...
 
   @abc.abstractmethod
   def penalty(self, state: SolverState, cost_values: types.Array, budgets: types.Array) -> types.Array:
@@ -341,12 +340,12 @@ class PolicyOptimizer(abc.ABC, Generic[State]):
   """Improves a policy by the data that it has just gathered: PPO, TRPO, CPO. Holds settings, not arrays."""
 
   @abc.abstractmethod
-  def init(self, params: Params, num_constraints: int) -> State:
-    ...
+  def init(self, params: Params, num_constraints: int) -> State: ...
 
   @abc.abstractmethod
-  def update(self, state: State, params: Params, apply: Callable[..., Any], batch: Any, costs: Any,
-             key: Key) -> tuple[State, Params, dict[str, types.Array]]:
+  def update(
+    self, state: State, params: Params, apply: Callable[..., Any], batch: Any, costs: Any, key: Key
+  ) -> tuple[State, Params, dict[str, types.Array]]:
     """Improves `params`, of which `apply` makes a distribution over actions. Pure.
 
     `batch` and `costs` are those of `agents.on_policy.surrogates`. Returns the new state and parameters, and metrics.
@@ -367,8 +366,9 @@ class Planner(abc.ABC):
     """What to pass as the previous plan at the first step of an episode, [H, A]."""
 
   @abc.abstractmethod
-  def plan(self, key: Key, params: Params, world_model: WorldModel, state: types.Nest,
-           previous_plan: types.Array) -> Any:
+  def plan(
+    self, key: Key, params: Params, world_model: WorldModel, state: types.Nest, previous_plan: types.Array
+  ) -> Any:
     """Plans from one state (no batch axis) under N stacked posterior samples. Pure.
 
     Returns a NamedTuple with `actions` [H, A] in [-1, 1], beside whatever else the planner knows of them.
@@ -376,9 +376,7 @@ class Planner(abc.ABC):
 
 
 class PlannerFactory(Protocol):
-
-  def __call__(self, spec: EnvironmentSpec) -> Planner:
-    ...
+  def __call__(self, spec: EnvironmentSpec) -> Planner: ...
 
 
 # Shows a model the first n observations of an episode and all of its actions. Called with observations o_0, ..., o_T
@@ -388,6 +386,7 @@ Predictor = Callable[[types.Observation, types.Array, int], types.OpenLoop]
 
 class CostForecaster(NamedTuple):
   """Forecasts what a policy will cost."""
+
   # Maps observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A] of an episode to a forecast.
   forecast: Callable[[types.Observation, types.Array], types.CostForecast]
   horizon: int  # H, agent steps.
@@ -410,8 +409,7 @@ class AgentBuilder(abc.ABC):
     return None
 
   @abc.abstractmethod
-  def make_learner(self, dataset: Dataset | None, seed: int) -> Learner:
-    ...
+  def make_learner(self, dataset: Dataset | None, seed: int) -> Learner: ...
 
   @abc.abstractmethod
   def make_actor_core(self, evaluation: bool) -> ActorCore:
@@ -432,8 +430,7 @@ class Agent(Protocol):
   Reports call it, as its parts, by the name of its class, or by `display_name`: see `agents.naming`.
   """
 
-  def build(self, spec: EnvironmentSpec) -> AgentBuilder:
-    ...
+  def build(self, spec: EnvironmentSpec) -> AgentBuilder: ...
 
 
 class Logger(abc.ABC):
@@ -444,5 +441,4 @@ class Logger(abc.ABC):
     """Writes one row. `kind` ('episode', 'evaluation', 'learner') says what it describes."""
 
   @abc.abstractmethod
-  def close(self) -> None:
-    ...
+  def close(self) -> None: ...

@@ -1,9 +1,9 @@
 """Files that are on disk, not only in the memory of the operating system, when a function returns."""
 
+from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
-from typing import Iterator
 
 
 def write(path: pathlib.Path, content: bytes) -> None:

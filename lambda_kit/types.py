@@ -8,7 +8,8 @@ Legend:
 Capital letters in brackets are shapes: `[B, L, C]`.
 """
 
-from typing import Any, Mapping, NamedTuple, Union
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
@@ -20,12 +21,14 @@ Nest = Union[Array, Mapping[str, Any], tuple]
 
 class CmdpReward(NamedTuple):
   """What `TimeStep.reward` holds: the reward and the raw cost signals of one step."""
+
   reward: Array  # [] float32.
   cost: Array  # [C] float32, one entry for each constraint.
 
 
 class Transition(NamedTuple):
   """One agent step as it is stored: o_t, a_t and what followed them."""
+
   observation: Observation
   action: Array  # [A]
   reward: Array  # []
@@ -39,6 +42,7 @@ class Trajectory(NamedTuple):
 
   Sequences never cross the end of an episode.
   """
+
   observation: Observation  # [B, L, ...]
   action: Array  # [B, L, A], a_{t-1}, which led to o_t; 0 at the first time step of an episode.
   reward: Array  # [B, L], r_t, which came with o_t; 0 at the first time step.
@@ -48,6 +52,7 @@ class Trajectory(NamedTuple):
 
 class Rollout(NamedTuple):
   """T agent steps of one policy in each of k environments, begun with new episodes. Index t is the step from o_t."""
+
   observation: Observation  # [T, k, ...]
   action: Array  # [T, k, A]
   reward: Array  # [T, k]
@@ -62,12 +67,14 @@ class Rollout(NamedTuple):
 
 class ModelOutput(NamedTuple):
   """What a world model found while its loss was computed."""
+
   states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).
   metrics: dict[str, Array]  # Scalars.
 
 
 class CostForecast(NamedTuple):
   """Costs that are expected of the H agent steps after each time step of an episode, undiscounted."""
+
   steps: Array  # [T + 1, H, C], of each of these steps, the mean over posterior samples.
   given_actions: Array  # [T + 1, H, C], likewise, given the recorded actions instead of the policy; 0 after the last.
   bound: Array  # [T + 1, C], on what each of them expects of all steps.
@@ -75,6 +82,7 @@ class CostForecast(NamedTuple):
 
 class Predictions(NamedTuple):
   """What a world model expects of a state."""
+
   reward: Array  # [...], expected r_t of the agent step that led to the state.
   cost: Array  # [..., C], expected costs of that step, summed over repeated simulator steps.
   continuation: Array  # [...], probability that the episode has not terminated in the state.
@@ -85,6 +93,7 @@ class OpenLoop(NamedTuple):
 
   In the model's own units: images in [-0.5, 0.5], vectors normalised.
   """
+
   truth: Observation  # [m, ...]
   model: Observation  # [m, ...]
   last_seen: Observation  # [...], the time step before. Repeated, it is the persistence baseline.
@@ -92,6 +101,7 @@ class OpenLoop(NamedTuple):
 
 class EpisodeSummary(NamedTuple):
   """Undiscounted sums over one finished episode."""
+
   episode_return: float
   cost_return: np.ndarray  # [C]
   length: int  # Agent steps.

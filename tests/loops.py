@@ -7,11 +7,18 @@ from lambda_kit.training import environment_loop
 from tests import specs
 
 
-def parts(environment: core.Environment, actor: core.Actor, learner: core.Learner, schedule=lambda steps: 0,
-          max_failed_episodes: int = 0, **others) -> environment_loop.LoopParts:
+def parts(
+  environment: core.Environment,
+  actor: core.Actor,
+  learner: core.Learner,
+  schedule=lambda steps: 0,
+  max_failed_episodes: int = 0,
+  **others,
+) -> environment_loop.LoopParts:
   """The parts of a loop that takes no updates, unless a schedule says so."""
-  return environment_loop.LoopParts(specs.of(environment), environment, actor, learner, schedule, max_failed_episodes,
-                                    **others)
+  return environment_loop.LoopParts(
+    specs.of(environment), environment, actor, learner, schedule, max_failed_episodes, **others
+  )
 
 
 def random_actor(environment: core.Environment, seed: int, adder: core.Adder | None = None) -> core.Actor:

@@ -12,9 +12,13 @@ from lambda_kit.environments import spec as spec_lib
 def make(**facts) -> core.EnvironmentSpec:
   """Two numbers observed, two actions, one cost with limit 25, 1,000 simulator steps without repeat; or other `facts`."""
   defaults = dict(
-      task_name='Task', observations={'vector': specs.Array((2,), np.float32)},
-      actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0), cost_limits=(25.0,), action_repeat=1,
-      episode_length=1000)
+    task_name='Task',
+    observations={'vector': specs.Array((2,), np.float32)},
+    actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0),
+    cost_limits=(25.0,),
+    action_repeat=1,
+    episode_length=1000,
+  )
   facts = {**defaults, **facts}
   facts.setdefault('constraint_names', tuple(f'cost_{i}' for i in range(len(facts['cost_limits']))))
   return core.EnvironmentSpec(**facts)

@@ -12,11 +12,22 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = sorted(path for folder in ('', 'docs', 'gin', 'results') for path in (_ROOT / folder).glob('*.md'))
-_COMMANDS = [*(_ROOT / 'lambda_kit' / 'commands').glob('*.py'), _ROOT / 'tests' / 'faults' / 'harness.py',
-             _ROOT / 'tests' / 'environments' / 'record_episodes.py']
+_COMMANDS = [
+  *(_ROOT / 'lambda_kit' / 'commands').glob('*.py'),
+  _ROOT / 'tests' / 'faults' / 'harness.py',
+  _ROOT / 'tests' / 'environments' / 'record_episodes.py',
+]
 # Of other programs.
-_FOREIGN = {'help', 'array', 'wrap', 'logdir', 'nodes', 'ntasks-per-node', 'gpus-per-node',
-            'xla_force_host_platform_device_count'}
+_FOREIGN = {
+  'help',
+  'array',
+  'wrap',
+  'logdir',
+  'nodes',
+  'ntasks-per-node',
+  'gpus-per-node',
+  'xla_force_host_platform_device_count',
+}
 _OWN = {'second_largest', 'mine', 'room.gin'}  # Files of a reader, which pages tell how to write.
 _NAMES = re.compile(r'--(?:tasks?|size|agent|parts|variants)=([\w,+./<>-]+)')
 
@@ -41,28 +52,41 @@ def test_gin_files_exist(path):
 def test_names_of_the_grid_exist(path):
   known = {file.stem for file in (_ROOT / 'gin').rglob('*.gin')}
   known |= {name.removeprefix('sg6_') for name in known} | {'sg6'} | _OWN | _parts_of_benchmarks() | _parts_of_faults()
-  named = {name for value in _NAMES.findall(path.read_text('utf-8')) for name in re.split('[,+]', value)
-           if not name.startswith(('<', 'Safety'))}
+  named = {
+    name
+    for value in _NAMES.findall(path.read_text('utf-8'))
+    for name in re.split('[,+]', value)
+    if not name.startswith(('<', 'Safety'))
+  }
   assert not named - known
 
 
 @of_all_pages
 def test_flags_exist(path):
-  defined = _FOREIGN.union(*(re.findall(r"(?:DEFINE_\w+|add_argument)\(\s*'(?:--)?(\w+)'", file.read_text('utf-8'))
-                             for file in _COMMANDS))
+  defined = _FOREIGN.union(
+    *(re.findall(r"(?:DEFINE_\w+|add_argument)\(\s*'(?:--)?(\w+)'", file.read_text('utf-8')) for file in _COMMANDS)
+  )
   named = set(re.findall(r'(?<![\w-])--([a-z][\w-]*)', path.read_text('utf-8')))
   assert not {name for name in named if name not in defined and name.removeprefix('no') not in defined}
 
 
 # The archive of results tells of parameters of its time, and the map of methods, which the last test is about.
-@pytest.mark.parametrize('path', sorted(set(_PAGES) - {_ROOT / 'WORKSPACE.md', _ROOT / 'results' / 'README.md'}),
-                         ids=lambda path: str(path.relative_to(_ROOT)))
+@pytest.mark.parametrize(
+  'path',
+  sorted(set(_PAGES) - {_ROOT / 'WORKSPACE.md', _ROOT / 'results' / 'README.md'}),
+  ids=lambda path: str(path.relative_to(_ROOT)),
+)
 def test_parameters_exist(path):
   entries = re.split(r'^### ', (_ROOT / 'docs' / 'components.md').read_text('utf-8'), flags=re.MULTILINE)[1:]
   parameters = {entry.split('\n', 1)[0]: entry for entry in entries}
   named = re.findall(r'`(?:[\w/]*/)?(\w+)\.(\w+)(?: = [^`]*)?`', path.read_text('utf-8'))
-  wrong = [f'{name}.{parameter}' for name, parameter in named if name in parameters
-           and f'{name}.{parameter} =' not in parameters[name] and f'`{parameter}`' not in parameters[name]]
+  wrong = [
+    f'{name}.{parameter}'
+    for name, parameter in named
+    if name in parameters
+    and f'{name}.{parameter} =' not in parameters[name]
+    and f'`{parameter}`' not in parameters[name]
+  ]
   assert not wrong
 
 
@@ -72,8 +96,9 @@ def test_the_front_page_is_short():
 
 def test_every_page_of_docs_is_in_the_index():
   index = (_ROOT / 'docs' / 'README.md').read_text('utf-8')
-  assert not [path.name for path in (_ROOT / 'docs').glob('*.md') if path.name != 'README.md'
-              and f']({path.name})' not in index]
+  assert not [
+    path.name for path in (_ROOT / 'docs').glob('*.md') if path.name != 'README.md' and f']({path.name})' not in index
+  ]
 
 
 def test_the_map_has_every_folder_and_module():
@@ -125,5 +150,9 @@ def _parts_of_benchmarks() -> set[str]:
 
 
 def _parts_of_faults() -> set[str]:
-  return set(re.findall(r"'(\w+)'", re.search(r"_PARTS = .*?\]", (_ROOT / 'tests/faults/harness.py').read_text('utf-8'),
-                                                  re.DOTALL).group(0)))
+  return set(
+    re.findall(
+      r"'(\w+)'",
+      re.search(r'_PARTS = .*?\]', (_ROOT / 'tests/faults/harness.py').read_text('utf-8'), re.DOTALL).group(0),
+    )
+  )

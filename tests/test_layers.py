@@ -7,9 +7,29 @@ import pytest
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1] / 'lambda_kit'
 # From the bottom up: a module imports those of its own layer and of layers before it.
-_LAYERS = ('types', 'resources', 'errors', 'files', 'core', 'environments', 'replay', 'models', 'posteriors', 'safety',
-           'policies', 'planners', 'agents', 'config', 'analysis', 'logs', 'training', 'sweeps', 'components', 'benchmarks',
-           'commands')
+_LAYERS = (
+  'types',
+  'resources',
+  'errors',
+  'files',
+  'core',
+  'environments',
+  'replay',
+  'models',
+  'posteriors',
+  'safety',
+  'policies',
+  'planners',
+  'agents',
+  'config',
+  'analysis',
+  'logs',
+  'training',
+  'sweeps',
+  'components',
+  'benchmarks',
+  'commands',
+)
 # `components` registers everything that gin files may name; whoever reads such files has to import it. Processes of
 # actors do so when they begin.
 _REGISTERING = {'lambda_kit.training.ray_actors'}
@@ -18,8 +38,11 @@ _REGISTERING = {'lambda_kit.training.ray_actors'}
 def _modules() -> dict[str, pathlib.Path]:
   """Paths by dotted name, without the package's own front doors."""
   names = {path: '.'.join(path.relative_to(_PACKAGE.parent).with_suffix('').parts) for path in _PACKAGE.rglob('*.py')}
-  return {name.removesuffix('.__init__'): path for path, name in names.items()
-          if path.parent != _PACKAGE or not path.name.startswith('__')}
+  return {
+    name.removesuffix('.__init__'): path
+    for path, name in names.items()
+    if path.parent != _PACKAGE or not path.name.startswith('__')
+  }
 
 
 def _imports(name: str, path: pathlib.Path, modules: dict[str, pathlib.Path]) -> set[str]:
@@ -52,7 +75,7 @@ def test_there_is_no_cycle():
   finished, path = set(), []
 
   def visit(name):
-    assert name not in path, ' -> '.join([*path[path.index(name):], name])
+    assert name not in path, ' -> '.join([*path[path.index(name) :], name])
     if name not in finished:
       path.append(name)
       for module in sorted(_GRAPH[name] - ({'lambda_kit.components'} if name in _REGISTERING else set())):

@@ -3,8 +3,6 @@
 import pathlib
 
 import gin
-
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import resources
 from lambda_kit.config import configuration
 

@@ -18,8 +18,9 @@ class Actor(core.Actor):
     adder: Stores the experience of one environment; None stores nothing.
   """
 
-  def __init__(self, actor_core: core.ActorCore, variable_source: core.VariableSource, seed: int,
-               adder: core.Adder | None = None):
+  def __init__(
+    self, actor_core: core.ActorCore, variable_source: core.VariableSource, seed: int, adder: core.Adder | None = None
+  ):
     self.variable_names = actor_core.variable_names
     self._init = jax.jit(actor_core.init, static_argnums=1)
     self._step = jax.jit(actor_core.step, donate_argnums=1)

@@ -26,10 +26,16 @@ def name_of(part: Any) -> str:
 
 def parts_of(agent: Any) -> dict[str, str]:
   """Names of the components among an agent's settings, by role; none of an agent that isn't a dataclass."""
-  settings = {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)} if (
-      dataclasses.is_dataclass(agent)) else {}
-  return {role.removesuffix('_factory'): name_of(value) for role, value in settings.items()
-          if not isinstance(value, (int, float, str, list, tuple, dict, type(None)))}
+  settings = (
+    {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
+    if (dataclasses.is_dataclass(agent))
+    else {}
+  )
+  return {
+    role.removesuffix('_factory'): name_of(value)
+    for role, value in settings.items()
+    if not isinstance(value, (int, float, str, list, tuple, dict, type(None)))
+  }
 
 
 def with_solver(name: str, solver: Any) -> str:

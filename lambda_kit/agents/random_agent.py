@@ -3,12 +3,13 @@
 It is the yardstick of every task.
 """
 
+from collections.abc import Sequence
 import dataclasses
-from typing import Any, Sequence
+from typing import Any
 
-import gin
 import jax
 
+import gin
 from lambda_kit import core
 
 
@@ -24,8 +25,7 @@ class RandomLearner(core.Learner[tuple[()]]):
   def save(self) -> tuple[()]:
     return ()
 
-  def restore(self, state: tuple[()]) -> None:
-    ...
+  def restore(self, state: tuple[()]) -> None: ...
 
 
 def make_actor_core(spec: core.EnvironmentSpec) -> core.ActorCore:

@@ -31,10 +31,16 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
     drawing.style(by_bound, name, f'bound on the cost of {result["horizon"]} steps', 'cost that followed')
     steps = range(1, len(row['steps']) + 1)
     by_step.plot(steps, [step['realised'] for step in row['steps']], color='#999999', linestyle=':', label='came')
-    by_step.plot(steps, [step['expected'] for step in row['steps']], color=_COLOR, marker='o', markersize=4,
-                 label='expected')
-    by_step.plot(steps, [step['given_actions'] for step in row['steps']], color=_COLOR, linestyle='--',
-                 label='expected, actions told')
+    by_step.plot(
+      steps, [step['expected'] for step in row['steps']], color=_COLOR, marker='o', markersize=4, label='expected'
+    )
+    by_step.plot(
+      steps,
+      [step['given_actions'] for step in row['steps']],
+      color=_COLOR,
+      linestyle='--',
+      label='expected, actions told',
+    )
     by_step.set_ylim(bottom=0)
     drawing.style(by_step, name, 'steps ahead', 'cost of a step')
     for axes in (by_bound, by_step):

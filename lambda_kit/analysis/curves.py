@@ -1,9 +1,10 @@
 """The learning curve of one run: return, cost return and cost regret against environment steps."""
 
+from collections.abc import Mapping, Sequence
 import itertools
 import os
 import pathlib
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
@@ -28,9 +29,13 @@ _MEAN_EPISODES = 10
 Rows = Sequence[dict[str, Any]]
 
 
-def learning_curve(workdir_or_rows: str | os.PathLike | Mapping[str, Rows], path: str | os.PathLike,
-                   cost_limit: float | Sequence[float], constraint_names: Sequence[str] = (),
-                   title: str = '') -> pathlib.Path:
+def learning_curve(
+  workdir_or_rows: str | os.PathLike | Mapping[str, Rows],
+  path: str | os.PathLike,
+  cost_limit: float | Sequence[float],
+  constraint_names: Sequence[str] = (),
+  title: str = '',
+) -> pathlib.Path:
   """Draws the learning curve into a PNG, which appears once it is complete. Returns its path.
 
   Args:
@@ -49,15 +54,17 @@ def learning_curve(workdir_or_rows: str | os.PathLike | Mapping[str, Rows], path
   return path
 
 
-def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], constraint_names: Sequence[str] = (),
-                title: str = '') -> mpl_figure.Figure:
+def make_figure(
+  rows: Mapping[str, Rows], cost_limit: float | Sequence[float], constraint_names: Sequence[str] = (), title: str = ''
+) -> mpl_figure.Figure:
   """Returns a figure with panels for return, cost return and cost regret.
 
   Evaluations are a line through their means, in a band from the 5th to the 95th percentile over evaluation episodes.
   Training episodes are faint dots and their running mean a thin line. Either may be missing.
   """
   episodes, evaluations = (
-      sorted(rows.get(kind, ()), key=lambda row: row['environment_steps']) for kind in ('episode', 'evaluation'))
+    sorted(rows.get(kind, ()), key=lambda row: row['environment_steps']) for kind in ('episode', 'evaluation')
+  )
   everything = sorted([*episodes, *evaluations], key=lambda row: row['environment_steps'])
   count = np.size(everything[0]['cost_return']) if everything else np.size(cost_limit)
   # Not pyplot: its registry of figures is global, and it chooses a back end for the whole process.
@@ -74,8 +81,16 @@ def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], c
   _draw_evaluations(cost_axes, evaluations, 'cost_return', 'cost_returns', colors)
   for limit in sorted(set(tables.cost_limits(cost_limit, count))):
     cost_axes.axhline(limit, color=_LIMIT_COLOR, linewidth=1.5, zorder=4, gid='limit')
-    cost_axes.annotate(f'{limit:g}', (1.0, limit), (4, 0), xycoords=('axes fraction', 'data'),
-                       textcoords='offset points', va='center', color=_LIMIT_COLOR, fontsize=9)
+    cost_axes.annotate(
+      f'{limit:g}',
+      (1.0, limit),
+      (4, 0),
+      xycoords=('axes fraction', 'data'),
+      textcoords='offset points',
+      va='center',
+      color=_LIMIT_COLOR,
+      fontsize=9,
+    )
   steps, regret = _columns(everything, 'cost_regret')
   for values, color in zip(regret.T, [main_color] if regret.shape[1] == 1 else colors):
     regret_axes.plot(steps, values, color=color, linewidth=1.8, marker='o' if len(steps) == 1 else '')
@@ -88,8 +103,13 @@ def make_figure(rows: Mapping[str, Rows], cost_limit: float | Sequence[float], c
   regret_axes.set_ylabel('mean cost per training step')
   for axes in (cost_axes, regret_axes):  # Costs aren't negative.
     axes.set_ylim(bottom=0.0)
-  _add_legend(figure, bool(episodes), bool(evaluations), main_color,
-              dict(zip(tables.cost_labels(constraint_names, count), colors)))
+  _add_legend(
+    figure,
+    bool(episodes),
+    bool(evaluations),
+    main_color,
+    dict(zip(tables.cost_labels(constraint_names, count), colors)),
+  )
   if title:
     figure.suptitle(title, color=_TEXT_COLOR, fontsize=13, fontweight='bold')
   return figure
@@ -114,19 +134,37 @@ def _draw_episodes(axes: mpl_axes.Axes, rows: Rows, name: str, colors: Sequence[
   steps, values = _columns(rows, name)
   alpha = np.clip(60 / max(len(steps), 1), 0.15, 0.5)  # Thousands of dots would hide what lies below.
   for column, color in zip(values.T, colors):
-    axes.plot(steps, column, linestyle='', marker='o', markersize=2.5 if len(steps) > 100 else 4, markeredgewidth=0,
-              color=color, alpha=alpha)
+    axes.plot(
+      steps,
+      column,
+      linestyle='',
+      marker='o',
+      markersize=2.5 if len(steps) > 100 else 4,
+      markeredgewidth=0,
+      color=color,
+      alpha=alpha,
+    )
     if len(steps) >= _MEAN_EPISODES:
       means = np.convolve(column, np.full(_MEAN_EPISODES, 1 / _MEAN_EPISODES), mode='valid')
-      axes.plot(steps[_MEAN_EPISODES - 1:], means, color=color, alpha=0.45, linewidth=0.9)
+      axes.plot(steps[_MEAN_EPISODES - 1 :], means, color=color, alpha=0.45, linewidth=0.9)
 
 
-def _draw_evaluations(axes: mpl_axes.Axes, rows: Rows, mean_name: str, episodes_name: str,
-                      colors: Sequence[str]) -> None:
+def _draw_evaluations(
+  axes: mpl_axes.Axes, rows: Rows, mean_name: str, episodes_name: str, colors: Sequence[str]
+) -> None:
   steps, means = _columns(rows, mean_name)
   for i, (column, color) in enumerate(zip(means.T, colors)):
-    axes.plot(steps, column, color=color, linewidth=2.0, marker='o', markersize=4.5, markeredgecolor='white',
-              markeredgewidth=0.8, zorder=5)
+    axes.plot(
+      steps,
+      column,
+      color=color,
+      linewidth=2.0,
+      marker='o',
+      markersize=4.5,
+      markeredgecolor='white',
+      markeredgewidth=0.8,
+      zorder=5,
+    )
     with_episodes = [row for row in rows if row.get(episodes_name)]
     if with_episodes:
       bands = [np.percentile(_episodes(row[episodes_name])[:, i], _PERCENTILES) for row in with_episodes]
@@ -159,19 +197,45 @@ def _style(axes: mpl_axes.Axes, name: str, last_step: int) -> None:
     axes.text(0.5, 0.5, 'no data yet', transform=axes.transAxes, ha='center', color='#999999')
 
 
-def _add_legend(figure: mpl_figure.Figure, has_episodes: bool, has_evaluations: bool, main_color: str,
-                constraint_colors: Mapping[str, str]) -> None:
+def _add_legend(
+  figure: mpl_figure.Figure,
+  has_episodes: bool,
+  has_evaluations: bool,
+  main_color: str,
+  constraint_colors: Mapping[str, str],
+) -> None:
   handles = []
   if has_evaluations:
-    handles.append(lines.Line2D([], [], color=main_color, linewidth=2.0, marker='o', markersize=4.5,
-                                label='evaluation, mean'))
-    handles.append(patches.Patch(color=main_color, alpha=0.18, linewidth=0,
-                                 label=f'evaluation episodes, {_PERCENTILES[0]}-{_PERCENTILES[1]}%'))
+    handles.append(
+      lines.Line2D([], [], color=main_color, linewidth=2.0, marker='o', markersize=4.5, label='evaluation, mean')
+    )
+    handles.append(
+      patches.Patch(
+        color=main_color, alpha=0.18, linewidth=0, label=f'evaluation episodes, {_PERCENTILES[0]}-{_PERCENTILES[1]}%'
+      )
+    )
   if has_episodes:
-    handles.append(lines.Line2D([], [], color=main_color, alpha=0.45, linewidth=0.9, marker='o', markersize=3,
-                                markeredgewidth=0, label=f'training episodes, running mean of {_MEAN_EPISODES}'))
+    handles.append(
+      lines.Line2D(
+        [],
+        [],
+        color=main_color,
+        alpha=0.45,
+        linewidth=0.9,
+        marker='o',
+        markersize=3,
+        markeredgewidth=0,
+        label=f'training episodes, running mean of {_MEAN_EPISODES}',
+      )
+    )
   handles.append(lines.Line2D([], [], color=_LIMIT_COLOR, linewidth=1.5, label='cost limit'))
   if len(constraint_colors) > 1:
     handles += [patches.Patch(color=color, label=label) for label, color in constraint_colors.items()]
-  figure.legend(handles=handles, loc='outside lower center', ncols=min(len(handles), 6), frameon=False, fontsize=9,
-                labelcolor=_TEXT_COLOR)
+  figure.legend(
+    handles=handles,
+    loc='outside lower center',
+    ncols=min(len(handles), 6),
+    frameon=False,
+    fontsize=9,
+    labelcolor=_TEXT_COLOR,
+  )

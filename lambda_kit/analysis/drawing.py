@@ -1,9 +1,9 @@
 """What all figures share: colours, axes, how curves of several seeds become one, and how files are written."""
 
+from collections.abc import Iterable, Mapping, Sequence
 import colorsys
 import io
 import pathlib
-from typing import Iterable, Mapping, Sequence
 
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
@@ -33,7 +33,7 @@ def algorithm_colors(algorithms: Iterable[str]) -> dict[str, str]:
   names = ['LAMBDA', *(name for name in published if name != 'LAMBDA')]
   names += [name for name in collection.order_algorithms(algorithms) if name not in names]
   colors = dict(zip(names, _COLORS))
-  for i, name in enumerate(names[len(_COLORS):]):
+  for i, name in enumerate(names[len(_COLORS) :]):
     red, green, blue = colorsys.hls_to_rgb(i * 0.618 % 1.0, 0.4, 0.5)
     colors[name] = f'#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}'
   return colors | {name + reference.SUFFIX: color for name, color in colors.items()}
@@ -69,8 +69,9 @@ def legend(figure: mpl_figure.Figure, handles: Sequence) -> None:
   if handles:
     width = 0.75 + 0.075 * max(len(handle.get_label()) for handle in handles)  # Inches of a column, about.
     columns = int(np.clip(figure.get_figwidth() / width, 1, len(handles)))
-    figure.legend(handles=handles, loc='outside lower center', ncols=columns, frameon=False, fontsize=9,
-                  labelcolor=TEXT_COLOR)
+    figure.legend(
+      handles=handles, loc='outside lower center', ncols=columns, frameon=False, fontsize=9, labelcolor=TEXT_COLOR
+    )
 
 
 def group_band(group: collection.Group, name: str) -> tuple[np.ndarray, statistics.Estimate] | None:

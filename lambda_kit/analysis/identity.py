@@ -1,8 +1,9 @@
 """What a run is: task, algorithm, seed, protocol. Found once, when it starts, from what was configured."""
 
+from collections.abc import Mapping
 import dataclasses
 import re
-from typing import Any, Mapping
+from typing import Any
 
 from lambda_kit import core
 from lambda_kit.agents import naming
@@ -17,6 +18,7 @@ _VIEW = ('task', 'observations', 'image_size', 'original_camera', 'multisampling
 @dataclasses.dataclass(frozen=True)
 class Identity:
   """What a run is."""
+
   task: str
   algorithm: str
   parts: Mapping[str, str]  # The agent's components: names by role.
@@ -28,8 +30,15 @@ class Identity:
   evaluate_every: int
 
 
-def identify(agent: Any, spec: core.EnvironmentSpec, seed: int, environment_steps: int, evaluate_every: int,
-             evaluation_episodes: int, bindings: gin_text.Bindings) -> Identity:
+def identify(
+  agent: Any,
+  spec: core.EnvironmentSpec,
+  seed: int,
+  environment_steps: int,
+  evaluate_every: int,
+  evaluation_episodes: int,
+  bindings: gin_text.Bindings,
+) -> Identity:
   """Tells what a run is.
 
   A task of the paper has the paper's protocol if the run is long enough for it and differs in nothing else; any other
@@ -51,9 +60,17 @@ def identify(agent: Any, spec: core.EnvironmentSpec, seed: int, environment_step
   if paper is not None and environment_steps >= paper.environment_steps:
     protocol_at_paper_steps = dataclasses.replace(protocol, environment_steps=paper.environment_steps)
     protocol = paper if protocol_at_paper_steps == paper else protocol
-  return Identity(task, naming.name_of(agent).removesuffix('Agent'), naming.parts_of(agent), seed, protocol,
-                  gin_text.config_hash(bindings), tuple(gin_text.material_lines(bindings)), environment_steps,
-                  evaluate_every)
+  return Identity(
+    task,
+    naming.name_of(agent).removesuffix('Agent'),
+    naming.parts_of(agent),
+    seed,
+    protocol,
+    gin_text.config_hash(bindings),
+    tuple(gin_text.material_lines(bindings)),
+    environment_steps,
+    evaluate_every,
+  )
 
 
 def _task(bindings: gin_text.Bindings, default: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -63,8 +80,11 @@ def _task(bindings: gin_text.Bindings, default: str) -> tuple[str, tuple[tuple[s
   task = gin_text.get(bindings, f'{simulator}.task')
   # Safety-Gymnasium's id of the paper's PointGoal1 is SafetyPointGoal1-v0.
   name = re.sub(r'^Safety(\w+)-v0$', r'\1', task) if isinstance(task, str) else simulator or default
-  changes = {key.removeprefix(f'{simulator}.'): configuration.format_value(gin_text.resolve(bindings, value))
-             for key, value in bindings.items() if simulator and key.startswith(f'{simulator}.')}
+  changes = {
+    key.removeprefix(f'{simulator}.'): configuration.format_value(gin_text.resolve(bindings, value))
+    for key, value in bindings.items()
+    if simulator and key.startswith(f'{simulator}.')
+  }
   changes = {parameter: value for parameter, value in changes.items() if parameter not in _VIEW}
   if name == 'PointPush1' and changes.get('box_alpha') == '0.5':
     name = protocols.OBSERVABLE_PUSH

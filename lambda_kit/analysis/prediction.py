@@ -1,14 +1,14 @@
 """What an agent's model predicts of an episode of its evaluation: a picture of it, and its errors."""
 
+from collections.abc import Callable
 import json
 import pathlib
-from typing import Callable
 
 from absl import logging
 import numpy as np
 
-from lambda_kit import files
 from lambda_kit import core
+from lambda_kit import files
 from lambda_kit import types
 
 # Plays so many steps of the first episode of an evaluation, given its number: observations, actions and costs of them.
@@ -18,8 +18,15 @@ NUM_SEEN = 5  # n, observations that the model is shown.
 NUM_PREDICTED = 45  # m, agent steps that it then predicts.
 
 
-def write_prediction(predictor: core.Predictor | None, watch: Watch, number: int, environment_steps: int, title: str,
-                     folder: pathlib.Path, name: str = 'prediction') -> pathlib.Path | None:
+def write_prediction(
+  predictor: core.Predictor | None,
+  watch: Watch,
+  number: int,
+  environment_steps: int,
+  title: str,
+  folder: pathlib.Path,
+  name: str = 'prediction',
+) -> pathlib.Path | None:
   """Lets the model predict the first episode of an evaluation, the one that is filmed.
 
   It takes nothing that the run needs: an episode and noise follow from the episode's number.
@@ -46,11 +53,16 @@ def write_prediction(predictor: core.Predictor | None, watch: Watch, number: int
   # Here, since Matplotlib is slow to import.
   from lambda_kit.analysis import drawing  # pylint: disable=import-outside-toplevel
   from lambda_kit.analysis import prediction_figures  # pylint: disable=import-outside-toplevel
+
   prediction = predictor(observation, action, NUM_SEEN)
   truth = prediction.truth
-  errors = {part: dict(model=prediction_figures.errors(truth[part], prediction.model[part]).tolist(),
-                       last_seen=prediction_figures.errors(truth[part], prediction.last_seen[part][None]).tolist())
-            for part in sorted(truth)}
+  errors = {
+    part: dict(
+      model=prediction_figures.errors(truth[part], prediction.model[part]).tolist(),
+      last_seen=prediction_figures.errors(truth[part], prediction.last_seen[part][None]).tolist(),
+    )
+    for part in sorted(truth)
+  }
   figure = prediction_figures.strip(prediction, NUM_SEEN, f'{title}: open-loop prediction')
   drawing.save(figure, folder, name)
   content = dict(environment_steps=environment_steps, evaluation=number, num_seen=NUM_SEEN, errors=errors)

@@ -32,8 +32,9 @@ def strip(prediction: types.OpenLoop, num_seen: int, title: str = '') -> mpl_fig
     for axes, name in zip(rows, _NAMES):
       axes.set_ylabel(name, color=drawing.TEXT_COLOR, fontsize=9)
       axes.tick_params(color='#b0b0b0', labelcolor=drawing.TEXT_COLOR, labelsize=8)
-    rows[-1].set_xlabel(f'agent steps after the {num_seen} moments that were seen', color=drawing.TEXT_COLOR,
-                        fontsize=9)
+    rows[-1].set_xlabel(
+      f'agent steps after the {num_seen} moments that were seen', color=drawing.TEXT_COLOR, fontsize=9
+    )
   figure.suptitle(title, color=drawing.TEXT_COLOR, fontsize=10, fontweight='bold')
   return figure
 
@@ -51,6 +52,7 @@ def _height(prediction: types.OpenLoop, part: str) -> float:
 def _draw_pictures(rows: list[mpl_axes.Axes], truth: np.ndarray, model: np.ndarray) -> None:
   """Truth and model [m, height, width, 3] in [-0.5, 0.5], at some ten moments; the error as a mean over colours."""
   shown = np.unique(np.linspace(0, len(truth) - 1, _COLUMNS).round().astype(int))
+
   def mosaic(frames, fill):
     padding = ((0, 0), (0, 0), (0, _GAP), *[(0, 0)] * (frames.ndim - 3))
     return np.concatenate(list(np.pad(frames, padding, constant_values=fill)), axis=1)
@@ -72,11 +74,25 @@ def _draw_vectors(rows: list[mpl_axes.Axes], truth: np.ndarray, model: np.ndarra
   """Truth and model [m, D] as heat maps, an entry in each line."""
   extent = (0.5, len(truth) + 0.5, truth.shape[1] - 0.5, -0.5)
   for axes, values in zip(rows, (truth, model)):
-    image = axes.imshow(values.T, aspect='auto', interpolation='nearest', extent=extent, cmap='RdBu_r',
-                        vmin=-_MAX_DEVIATION, vmax=_MAX_DEVIATION)
+    image = axes.imshow(
+      values.T,
+      aspect='auto',
+      interpolation='nearest',
+      extent=extent,
+      cmap='RdBu_r',
+      vmin=-_MAX_DEVIATION,
+      vmax=_MAX_DEVIATION,
+    )
   rows[0].figure.colorbar(image, ax=list(rows[:2]), aspect=15).ax.tick_params(labelsize=8)
-  image = rows[2].imshow(np.abs(truth - model).T, aspect='auto', interpolation='nearest', extent=extent, cmap='magma',
-                         vmin=0.0, vmax=_MAX_DEVIATION)
+  image = rows[2].imshow(
+    np.abs(truth - model).T,
+    aspect='auto',
+    interpolation='nearest',
+    extent=extent,
+    cmap='magma',
+    vmin=0.0,
+    vmax=_MAX_DEVIATION,
+  )
   rows[2].figure.colorbar(image, ax=rows[2], aspect=8).ax.tick_params(labelsize=8)
   for axes in rows:
     axes.yaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))

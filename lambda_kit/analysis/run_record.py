@@ -27,6 +27,7 @@ class RecordError(errors.UserError):
 @dataclasses.dataclass(frozen=True)
 class Finished:
   """The mark of a run that has nothing left to do."""
+
   time: str  # When, UTC.
   environment_steps: int  # As many as it took.
 
@@ -34,6 +35,7 @@ class Finished:
 @dataclasses.dataclass(frozen=True)
 class Earlier:
   """What a run had before it went on with another configuration or other versions."""
+
   config_hash: str
   versions: versions_lib.Versions
 
@@ -41,6 +43,7 @@ class Earlier:
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
   """The content of run.json."""
+
   identity: identity_lib.Identity
   versions: versions_lib.Versions  # Under which it ended, or is now.
   earlier: tuple[Earlier, ...] = ()  # In order.
@@ -59,7 +62,7 @@ class RunRecord:
 
   def finish(self, environment_steps: int) -> 'RunRecord':
     """The record with the mark that nothing is left to do."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec='seconds')
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
     return dataclasses.replace(self, finished=Finished(now, environment_steps))
 
 
@@ -71,8 +74,9 @@ def write(folder: pathlib.Path, record: RunRecord) -> None:
   try:
     files.write_atomically(folder / NAME, json.dumps({**identity, **others}, indent=1) + '\n')
   except OSError as error:
-    raise OSError(error.errno, f'The record of the run can not be written: {error.strerror or error}',
-                  str(folder / NAME)) from error
+    raise OSError(
+      error.errno, f'The record of the run can not be written: {error.strerror or error}', str(folder / NAME)
+    ) from error
 
 
 def read(folder: pathlib.Path) -> RunRecord:
@@ -106,25 +110,28 @@ def _parse(value: Any) -> RunRecord:
   if not isinstance(value, dict):
     raise TypeError(f'it is a {type(value).__name__}')
   identity = identity_lib.Identity(
-      task=_typed(value, 'task', str),
-      algorithm=_typed(value, 'algorithm', str),
-      parts={role: _text(name) for role, name in _typed(value, 'parts', dict).items()},
-      seed=_whole(value, 'seed'),
-      protocol=protocols.Protocol.from_json(_typed(value, 'protocol', dict)),
-      config_hash=_typed(value, 'config_hash', str),
-      configuration=tuple(map(_text, _typed(value, 'configuration', list))),
-      environment_steps=_whole(value, 'environment_steps'),
-      evaluate_every=_whole(value, 'evaluate_every'))
+    task=_typed(value, 'task', str),
+    algorithm=_typed(value, 'algorithm', str),
+    parts={role: _text(name) for role, name in _typed(value, 'parts', dict).items()},
+    seed=_whole(value, 'seed'),
+    protocol=protocols.Protocol.from_json(_typed(value, 'protocol', dict)),
+    config_hash=_typed(value, 'config_hash', str),
+    configuration=tuple(map(_text, _typed(value, 'configuration', list))),
+    environment_steps=_whole(value, 'environment_steps'),
+    evaluate_every=_whole(value, 'evaluate_every'),
+  )
   if identity.protocol.task != identity.task or not 1 <= identity.protocol.environment_steps < _LARGEST:
     raise ValueError(f'its protocol is {identity.protocol}')
   seconds, finished = value['seconds'], value['finished']
   if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < _LARGEST:
     raise TypeError(f'seconds is {seconds!r}')
   return RunRecord(
-      identity, _versions(value),
-      tuple(Earlier(_typed(item, 'config_hash', str), _versions(item)) for item in _typed(value, 'earlier', list)),
-      float(seconds),
-      None if finished is None else Finished(_typed(finished, 'time', str), _whole(finished, 'environment_steps')))
+    identity,
+    _versions(value),
+    tuple(Earlier(_typed(item, 'config_hash', str), _versions(item)) for item in _typed(value, 'earlier', list)),
+    float(seconds),
+    None if finished is None else Finished(_typed(finished, 'time', str), _whole(finished, 'environment_steps')),
+  )
 
 
 def _versions(value: dict[str, Any]) -> versions_lib.Versions:

@@ -1,9 +1,10 @@
 """Logs of any length in bounded memory: rows one by one, and lists that are thinned while they grow."""
 
+from collections.abc import Callable, Iterator
 import json
 import math
 import os
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy as np
 

@@ -1,7 +1,8 @@
 """Evaluations as a table in plain text, and how costs are named and compared with their limits in all reports."""
 
+from collections.abc import Sequence
 import io
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 from rich import box
@@ -11,8 +12,12 @@ from rich import table as rich_table
 from lambda_kit import types
 
 
-def evaluation_table(rows: Sequence[dict[str, Any]], cost_limit: float | Sequence[float],
-                     constraint_names: Sequence[str] = (), colors: bool = False) -> str:
+def evaluation_table(
+  rows: Sequence[dict[str, Any]],
+  cost_limit: float | Sequence[float],
+  constraint_names: Sequence[str] = (),
+  colors: bool = False,
+) -> str:
   """Returns a table with one line for each evaluation.
 
   Args:
@@ -40,14 +45,16 @@ def evaluation_table(rows: Sequence[dict[str, Any]], cost_limit: float | Sequenc
     for cost, deviation, limit in zip(cost_return, deviations, limits):
       costs.append(_mean_and_deviation(cost, deviation, 1))
       costs.append('[green]ok[/]' if within(cost, limit) else '[red]over[/]')
-    episode_return = _mean_and_deviation(as_floats(row['episode_return'])[0],
-                                         _deviations(row.get('episode_returns'), ()), 2)
+    episode_return = _mean_and_deviation(
+      as_floats(row['episode_return'])[0], _deviations(row.get('episode_returns'), ()), 2
+    )
     regret = '  '.join(f'{value:.4f}' for value in as_floats(row.get('cost_regret')))
     table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret)
   output = io.StringIO()
   # Wider than any table: lines are never folded, whatever reads them.
-  console = rich_console.Console(file=output, width=1000, force_terminal=colors, legacy_windows=False,
-                                 color_system='standard' if colors else None)
+  console = rich_console.Console(
+    file=output, width=1000, force_terminal=colors, legacy_windows=False, color_system='standard' if colors else None
+  )
   console.print(table)
   return '\n'.join(line.rstrip() for line in output.getvalue().splitlines()).strip('\n') + '\n'
 

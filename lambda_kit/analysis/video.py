@@ -1,11 +1,12 @@
 """Videos of episodes: MP4 that plays in browsers, with the return and the cost written on the frames."""
 
+from collections.abc import Iterable, Iterator, Sequence
 import io
 import itertools
 import os
 import pathlib
 import tempfile
-from typing import BinaryIO, Iterable, Iterator, NamedTuple, Sequence
+from typing import BinaryIO, NamedTuple
 import warnings
 
 from absl import logging
@@ -29,6 +30,7 @@ _PREVIEW_HEIGHT = 128  # Pixels, at most.
 
 class Line(NamedTuple):
   """A line of a caption."""
+
   text: str
   alert: bool = False  # Drawn in red.
 
@@ -54,8 +56,12 @@ def write_video(frames: Iterable[np.ndarray], path: str | os.PathLike, fps: floa
   write = _write_mp4
   if (problem := _ffmpeg_problem()) is not None:
     path, write = path.with_suffix('.gif'), _write_gif
-    logging.warning('ffmpeg can not encode H.264 here, so %s is written instead of an MP4: larger, and in 256 '
-                    'colours. Reinstalling imageio-ffmpeg brings an ffmpeg of its own. The reason: %s', path, problem)
+    logging.warning(
+      'ffmpeg can not encode H.264 here, so %s is written instead of an MP4: larger, and in 256 '
+      'colours. Reinstalling imageio-ffmpeg brings an ffmpeg of its own. The reason: %s',
+      path,
+      problem,
+    )
   with files.replacing(path) as partial:
     write(frames, partial, fps)
   return path
@@ -79,8 +85,14 @@ def caption(frame: np.ndarray, lines: Sequence[str | Line], min_height: int = 25
   for i, line in enumerate(lines):
     line = Line(line) if isinstance(line, str) else line
     # The outline keeps the text readable on any picture and hides less of it than a box.
-    draw.text((6, 4 + i * (_FONT_SIZE + 4)), line.text, font=font, fill=_COLORS[line.alert], stroke_width=1,
-              stroke_fill=(0, 0, 0))
+    draw.text(
+      (6, 4 + i * (_FONT_SIZE + 4)),
+      line.text,
+      font=font,
+      fill=_COLORS[line.alert],
+      stroke_width=1,
+      stroke_fill=(0, 0, 0),
+    )
   return np.asarray(image)
 
 
@@ -106,13 +118,18 @@ class Preview:
     return output.getvalue()
 
 
-def episode_lines(episode_return: float, cost_return: np.ndarray, cost_limit: float | Sequence[float],
-                  constraint_names: Sequence[str] = ()) -> list[Line]:
+def episode_lines(
+  episode_return: float,
+  cost_return: np.ndarray,
+  cost_limit: float | Sequence[float],
+  constraint_names: Sequence[str] = (),
+) -> list[Line]:
   """The caption of an episode: its return and cost returns [C] so far, costs in red once over their limits."""
   costs = tables.as_floats(cost_return)
   lines = [Line(f'return {float(episode_return):.2f}')]
-  for label, cost, limit in zip(tables.cost_labels(constraint_names, len(costs)), costs,
-                                tables.cost_limits(cost_limit, len(costs))):
+  for label, cost, limit in zip(
+    tables.cost_labels(constraint_names, len(costs)), costs, tables.cost_limits(cost_limit, len(costs))
+  ):
     lines.append(Line(f'{label} {cost:.0f} / {limit:g}', alert=not tables.within(cost, limit)))
   return lines
 
@@ -127,8 +144,10 @@ def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
   def check_all():
     for i, frame in enumerate(itertools.chain([first], frames)):
       if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != first.shape:
-        raise ValueError('Frames are uint8 [height, width, 3] and all of one size; '
-                         f'frame {i} is {frame.dtype} {frame.shape}, the first {first.dtype} {first.shape}.')
+        raise ValueError(
+          'Frames are uint8 [height, width, 3] and all of one size; '
+          f'frame {i} is {frame.dtype} {frame.shape}, the first {first.dtype} {first.shape}.'
+        )
       yield frame
 
   return check_all()
@@ -140,9 +159,16 @@ def _write_mp4(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
   padding = ((0, height % 2), (0, width % 2), (0, 0))  # yuv420p shares colours between 2 x 2 pixels.
   # faststart puts the index first, so that browsers play while they load.
   writer = imageio_ffmpeg.write_frames(
-      str(path), (width + width % 2, height + height % 2), fps=fps, codec='libx264', pix_fmt_out='yuv420p',
-      quality=None, macro_block_size=1, ffmpeg_log_level='error',
-      output_params=['-crf', '23', '-movflags', '+faststart'])
+    str(path),
+    (width + width % 2, height + height % 2),
+    fps=fps,
+    codec='libx264',
+    pix_fmt_out='yuv420p',
+    quality=None,
+    macro_block_size=1,
+    ffmpeg_log_level='error',
+    output_params=['-crf', '23', '-movflags', '+faststart'],
+  )
   with warnings.catch_warnings():
     # JAX warns of forks that go on to use it. This one becomes ffmpeg at once.
     warnings.filterwarnings('ignore', r'os\.fork\(\) was called', RuntimeWarning)
@@ -171,8 +197,14 @@ def _write_gif(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
 
 def _save_gif(images: Iterable[Image.Image], file: pathlib.Path | BinaryIO, fps: float) -> None:
   images = iter(images)
-  next(images).save(file, format='GIF', save_all=True, append_images=images, loop=0,
-                    duration=max(_SHORTEST_GIF_FRAME_MS, round(1000 / fps)))
+  next(images).save(
+    file,
+    format='GIF',
+    save_all=True,
+    append_images=images,
+    loop=0,
+    duration=max(_SHORTEST_GIF_FRAME_MS, round(1000 / fps)),
+  )
 
 
 def _ffmpeg_problem() -> str | None:

@@ -5,8 +5,9 @@ arrays to an action in one, with the copy to the device, the filtering of the be
 actors take turns, so that they meet the same noise.
 """
 
+from collections.abc import Callable, Sequence
 import time
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import dm_env
 import jax
@@ -20,8 +21,13 @@ TARGET_MS = 3.0  # Of the median in one environment, at the paper's size.
 _OBSERVATIONS = 16  # Different ones, which the calls of a round go through.
 
 
-def measure(size: stand_ins.Size, search_paths: Sequence[str], counts: Sequence[int] = (1, 2, 4, 8, 16),
-            rounds: int = 5, calls: int = 100) -> dict[str, Any]:
+def measure(
+  size: stand_ins.Size,
+  search_paths: Sequence[str],
+  counts: Sequence[int] = (1, 2, 4, 8, 16),
+  rounds: int = 5,
+  calls: int = 100,
+) -> dict[str, Any]:
   """Times the actors of a size.
 
   Args:
@@ -47,9 +53,11 @@ def measure(size: stand_ins.Size, search_paths: Sequence[str], counts: Sequence[
     for name, act in actors.items():
       times[name] += [_timed(act, i) for i in range(calls)]
   figures = {name: _figures(np.array(values)) for name, values in times.items()}
-  batched = {str(count): figures[count] | dict(ms_per_action=figures[count]['median_ms'] / count,
-                                               cpu_ms_per_action=figures[count]['cpu_ms'] / count)
-             for count in counts}
+  batched = {
+    str(count): figures[count]
+    | dict(ms_per_action=figures[count]['median_ms'] / count, cpu_ms_per_action=figures[count]['cpu_ms'] / count)
+    for count in counts
+  }
   return dict(rounds=rounds, calls=calls, single=figures['single'], batched=batched)
 
 
@@ -58,13 +66,24 @@ def table(results: dict[str, dict[str, Any]]) -> tuple[str, list[str], list[list
   rows = []
   for name, result in results.items():
     single = result['single']
-    rows.append([f'{name}, one environment', f'{single["median_ms"]:.2f}', f'{single["p95_ms"]:.2f}',
-                 f'{single["cpu_ms"]:.2f}', f'{single["median_ms"]:.2f}', f'{single["cpu_ms"]:.2f}'])
+    rows.append(
+      [
+        f'{name}, one environment',
+        f'{single["median_ms"]:.2f}',
+        f'{single["p95_ms"]:.2f}',
+        f'{single["cpu_ms"]:.2f}',
+        f'{single["median_ms"]:.2f}',
+        f'{single["cpu_ms"]:.2f}',
+      ]
+    )
     for count, row in result['batched'].items():
       columns = ('median_ms', 'p95_ms', 'cpu_ms', 'ms_per_action', 'cpu_ms_per_action')
       rows.append([f'{name}, k = {count}', *(f'{row[column]:.2f}' for column in columns)])
-  return (f'From observation to action (target: a median of {TARGET_MS:g} ms in one environment)',
-          ['actor', 'median ms', 'p95 ms', 'CPU ms', 'ms per action', 'CPU ms per action'], rows)
+  return (
+    f'From observation to action (target: a median of {TARGET_MS:g} ms in one environment)',
+    ['actor', 'median ms', 'p95 ms', 'CPU ms', 'ms per action', 'CPU ms per action'],
+    rows,
+  )
 
 
 def _learned(builder: core.AgentBuilder) -> core.Learner:
@@ -76,16 +95,22 @@ def _learned(builder: core.AgentBuilder) -> core.Learner:
   return learner
 
 
-def _single(builder: core.AgentBuilder, environment: core.Environment, source: core.VariableSource,
-            rng: np.random.Generator) -> Callable[[int], np.ndarray]:
+def _single(
+  builder: core.AgentBuilder, environment: core.Environment, source: core.VariableSource, rng: np.random.Generator
+) -> Callable[[int], np.ndarray]:
   actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), source, seed=0)
   observations = [stand_ins.random_observations(environment, (), rng) for _ in range(_OBSERVATIONS)]
   actor.observe_first(dm_env.restart(observations[0]))
   return lambda i: actor.select_action(observations[i % _OBSERVATIONS])
 
 
-def _batched(builder: core.AgentBuilder, environment: core.Environment, source: core.VariableSource, count: int,
-             rng: np.random.Generator) -> Callable[[int], np.ndarray]:
+def _batched(
+  builder: core.AgentBuilder,
+  environment: core.Environment,
+  source: core.VariableSource,
+  count: int,
+  rng: np.random.Generator,
+) -> Callable[[int], np.ndarray]:
   actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), source, seed=0)
   observations = [stand_ins.random_observations(environment, (count,), rng) for _ in range(_OBSERVATIONS)]
   goes_on = np.zeros((count,), bool)
@@ -102,5 +127,8 @@ def _timed(act: Callable[[int], np.ndarray], i: int) -> tuple[float, float]:
 
 def _figures(times: np.ndarray) -> dict[str, float]:
   """Of times [n, 2] as `_timed` returns them."""
-  return dict(median_ms=float(np.median(times[:, 0])), p95_ms=float(np.percentile(times[:, 0], 95)),
-              cpu_ms=float(np.mean(times[:, 1])))
+  return dict(
+    median_ms=float(np.median(times[:, 0])),
+    p95_ms=float(np.percentile(times[:, 0], 95)),
+    cpu_ms=float(np.mean(times[:, 1])),
+  )

@@ -4,8 +4,9 @@ Acting alone: the learner takes no updates. Episodes come with all that the lear
 between processes is counted.
 """
 
+from collections.abc import Sequence
 import time
-from typing import Any, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -19,8 +20,13 @@ _BINDINGS = ('PeriodicUpdates.initial_updates = 0', 'PeriodicUpdates.updates = 0
 _DISTRIBUTED = 'gin/run/distributed.gin'
 
 
-def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, counts: Sequence[int] = COUNTS,
-            episodes: int = 60, bindings: Sequence[str] = ()) -> list[dict[str, Any]]:
+def measure(
+  search_paths: Sequence[str],
+  gin_files: Sequence[str] = GIN_FILES,
+  counts: Sequence[int] = COUNTS,
+  episodes: int = 60,
+  bindings: Sequence[str] = (),
+) -> list[dict[str, Any]]:
   """Measures the synchronous loop, then loops with actors in processes of Ray.
 
   Args:
@@ -47,8 +53,14 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, c
 def table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and rows."""
   one = next(row['steps_per_second'] for row in rows if row['actors'] == 1)
-  lines = [[str(row['actors']) if row['actors'] else 'none: the synchronous loop', f'{row["steps_per_second"]:.0f}',
-            f'{row["steps_per_second"] / one:.2f}'] for row in rows]
+  lines = [
+    [
+      str(row['actors']) if row['actors'] else 'none: the synchronous loop',
+      f'{row["steps_per_second"]:.0f}',
+      f'{row["steps_per_second"] / one:.2f}',
+    ]
+    for row in rows
+  ]
   return 'Acting without learning', ['actors', 'environment steps / s', 'times one actor'], lines
 
 
@@ -66,7 +78,6 @@ def _measure_loop(experiment: experiment_lib.Experiment, num_actors: int, episod
 
 
 class _NoLogger(core.Logger):
-
   def write(self, kind, row):
     pass
 

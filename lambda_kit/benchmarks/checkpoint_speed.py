@@ -4,25 +4,30 @@ The learner is a stand-in of fixed size, and episodes are images. What is measur
 thread, its replay folder and its files.
 """
 
+from collections.abc import Sequence
 import pathlib
 import tempfile
 import time
 import types
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 
-from lambda_kit.training import checkpointing
-from lambda_kit.training import environment_loop
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
+from lambda_kit.training import checkpointing
+from lambda_kit.training import environment_loop
 
 _IMAGE = (64, 64, 3)
 _HEADER = episodes_lib.Header('checkpoint_speed', {'image': episodes_lib.Field(_IMAGE, 'uint8')}, (2,), ('cost',), 2)
 
 
-def measure(num_episodes: Sequence[int] = (10, 100, 1000), episode_length: int = 100, num_parameters: int = 100_000,
-            rounds: int = 5) -> list[dict[str, Any]]:
+def measure(
+  num_episodes: Sequence[int] = (10, 100, 1000),
+  episode_length: int = 100,
+  num_parameters: int = 100_000,
+  rounds: int = 5,
+) -> list[dict[str, Any]]:
   """Takes checkpoints, each with one new episode, when the replay holds different numbers of episodes.
 
   Args:
@@ -49,8 +54,15 @@ def measure(num_episodes: Sequence[int] = (10, 100, 1000), episode_length: int =
         run.replay.add(episode)
         measured.append(run.take())
       written, of_episode, seconds = np.median(measured, axis=0)
-      rows.append(dict(episodes=run.replay.num_episodes, replay_bytes=run.replay.num_bytes, written_bytes=int(written),
-                       episode_bytes=int(of_episode), seconds=float(seconds)))
+      rows.append(
+        dict(
+          episodes=run.replay.num_episodes,
+          replay_bytes=run.replay.num_bytes,
+          written_bytes=int(written),
+          episode_bytes=int(of_episode),
+          seconds=float(seconds),
+        )
+      )
     run.checkpointer.finish()
   return rows
 
@@ -64,10 +76,21 @@ class _Run:
     self.replay = buffer_lib.EpisodeBuffer(_HEADER, seed=0)
     parameters = np.random.default_rng(0).normal(size=num_parameters).astype(np.float32)
     self._loop = types.SimpleNamespace()
-    self.checkpointer = checkpointing.Checkpointer(folder, checkpointing.Parts(
-        environment=types.SimpleNamespace(task_name=_HEADER.task, next_episode=0), actor=None,
-        learner=types.SimpleNamespace(save=lambda: parameters), replay=self.replay, loop=self._loop,
-        diagnostics=types.SimpleNamespace(save=dict), evaluations=[]), every_steps=1, every_seconds=1e9, keep=3)
+    self.checkpointer = checkpointing.Checkpointer(
+      folder,
+      checkpointing.Parts(
+        environment=types.SimpleNamespace(task_name=_HEADER.task, next_episode=0),
+        actor=None,
+        learner=types.SimpleNamespace(save=lambda: parameters),
+        replay=self.replay,
+        loop=self._loop,
+        diagnostics=types.SimpleNamespace(save=dict),
+        evaluations=[],
+      ),
+      every_steps=1,
+      every_seconds=1e9,
+      keep=3,
+    )
 
   def take(self) -> tuple[int, int, float]:
     """Takes a checkpoint. Returns the bytes written, those of episodes among them, and seconds."""
@@ -87,5 +110,10 @@ def _make_episode(length: int) -> episodes_lib.Episode:
   rng = np.random.default_rng(0)
   patches = rng.integers(0, 250, (length + 1, 8, 8, 3)).repeat(8, axis=1).repeat(8, axis=2)
   numbers = np.zeros(length + 1, np.float32)
-  return episodes_lib.Episode({'image': (patches + rng.integers(0, 2, patches.shape)).astype(np.uint8)},
-                              np.zeros((length + 1, 2), np.float32), numbers, numbers[:, None], numbers)
+  return episodes_lib.Episode(
+    {'image': (patches + rng.integers(0, 2, patches.shape)).astype(np.uint8)},
+    np.zeros((length + 1, 2), np.float32),
+    numbers,
+    numbers[:, None],
+    numbers,
+  )

@@ -4,10 +4,11 @@ On a shared machine absolute times say little. Contenders that take turns meet t
 times in one run does say something.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import multiprocessing
 import time
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 

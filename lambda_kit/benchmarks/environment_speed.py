@@ -1,7 +1,8 @@
 """How fast the Safety-Gymnasium tasks are, beside safety-gymnasium itself and beside the least possible work."""
 
+from collections.abc import Callable
 import os
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,20 +23,15 @@ def measure(task: str, rounds: int, agent_steps: int = 500) -> dict[str, Any]:
   stepped twice for each agent step. Vectors: no action repeat.
   """
   common = dict(task=task, steps=agent_steps)
-  images = contenders.take_turns({
-      'theirs': (reference_images, common),
-      'ours': (our_images, common),
-      'floor': (bare_images, common),
-  }, rounds)
-  vectors = contenders.take_turns({
-      'theirs': (reference_vectors, common),
-      'ours': (our_vectors, common),
-      'floor': (bare_vectors, common),
-  }, rounds)
-  resets = contenders.take_turns({
-      'theirs': (reference_resets, dict(task=task)),
-      'ours': (our_resets, dict(task=task)),
-  }, rounds)
+  images = contenders.take_turns(
+    {'theirs': (reference_images, common), 'ours': (our_images, common), 'floor': (bare_images, common)}, rounds
+  )
+  vectors = contenders.take_turns(
+    {'theirs': (reference_vectors, common), 'ours': (our_vectors, common), 'floor': (bare_vectors, common)}, rounds
+  )
+  resets = contenders.take_turns(
+    {'theirs': (reference_resets, dict(task=task)), 'ours': (our_resets, dict(task=task))}, rounds
+  )
   return dict(task=task, rounds=rounds, images=_summary(images), vectors=_summary(vectors), resets=_summary(resets))
 
 

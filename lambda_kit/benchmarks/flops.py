@@ -8,7 +8,8 @@ The gradient of a layer costs twice its forward pass, once for its inputs and on
 is not needed, it is not counted.
 """
 
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -78,9 +79,20 @@ def training(params: core.Params, rows: int, image_size: int = 0) -> int:
   return sum((2 if _sees_data(name) else 3) * count for name, count in layers(params, rows, image_size).items())
 
 
-def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_critics: core.Params, image_size: int,
-            num_states: int, num_decoded: int, num_overshot: int, num_starts: int, num_samples: int, horizon: int,
-            num_columns: int) -> dict[str, int]:
+def learner(
+  model: core.Params,
+  policy: core.Params,
+  critic: core.Params,
+  cost_critics: core.Params,
+  image_size: int,
+  num_states: int,
+  num_decoded: int,
+  num_overshot: int,
+  num_starts: int,
+  num_samples: int,
+  horizon: int,
+  num_columns: int,
+) -> dict[str, int]:
   """One update of LAMBDA with the recurrent world model, by its pieces.
 
   The gradient of the policy flows through all N imagined trajectories, as `WholeGradient` has it. `SelectedGradient`
@@ -107,14 +119,20 @@ def learner(model: core.Params, policy: core.Params, critic: core.Params, cost_c
   forward = lambda params: sum(layers(params, imagined).values())
   fixed = forward(selected) + forward(critic) + forward(cost_critics)
   pieces = dict(
-      model=(training(others, num_states, image_size) + training(decoder, num_decoded, image_size)
-             + training(selected, num_overshot)),
-      sampling=2 * num_samples * num_columns * sum(
-          int(np.prod(array.shape)) for module in selected.values() for array in module.values()),
-      imagination=fixed + forward(policy),
-      # Model and critics are given: of their layers, only the inputs have gradients.
-      policy_gradient=2 * fixed + training(policy, imagined),
-      critics=training(critic, horizon * num_starts) + training(cost_critics, horizon * num_starts))
+    model=(
+      training(others, num_states, image_size)
+      + training(decoder, num_decoded, image_size)
+      + training(selected, num_overshot)
+    ),
+    sampling=2
+    * num_samples
+    * num_columns
+    * sum(int(np.prod(array.shape)) for module in selected.values() for array in module.values()),
+    imagination=fixed + forward(policy),
+    # Model and critics are given: of their layers, only the inputs have gradients.
+    policy_gradient=2 * fixed + training(policy, imagined),
+    critics=training(critic, horizon * num_starts) + training(cost_critics, horizon * num_starts),
+  )
   return dict(pieces, update=sum(count for name, count in pieces.items() if name != 'imagination'))
 
 

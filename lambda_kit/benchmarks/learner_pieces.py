@@ -1,7 +1,8 @@
 """The learner of a size, ready to be run on made-up data, and the pieces of its update one by one."""
 
+from collections.abc import Callable, Mapping, Sequence
 import inspect
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from lambda_kit.posteriors import swag
 
 class Piece(NamedTuple):
   """A function to compile and time."""
+
   function: Callable[..., Any]
   arguments: tuple[Any, ...]
   flop: int
@@ -28,6 +30,7 @@ class Piece(NamedTuple):
 
 class Subject(NamedTuple):
   """A learner's update, ready to be run."""
+
   update: Any  # As the learner compiled it: maps (state, batch) to (state, metrics), and donates the state.
   state: learning.LearnerState
   batch: types.Trajectory
@@ -62,17 +65,35 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   ahead = min(model.overshooting_steps, length - 1)
   num_overshot = batch_size * ahead * min(model.overshooting_starts, length - ahead)
   counts = flops.learner(
-      jax.eval_shape(parts['posterior'].mean, state.posterior), state.policy.params, state.critic.params,
-      state.cost_critics.params, image_size=size.observations.get('image', (0,))[0], num_states=batch_size * length,
-      num_decoded=num_decoded, num_overshot=num_overshot, num_starts=num_starts, num_samples=parts['num_samples'],
-      horizon=parts['objective'].horizon,
-      num_columns=len(state.posterior.moments.columns) if isinstance(state.posterior, swag.SwagState) else 0)
-  return Subject(update, state, batch, counts['update'],
-                 lambda state: _pieces(parts, jax.tree.map(jnp.copy, state), batch, num_starts, counts))
+    jax.eval_shape(parts['posterior'].mean, state.posterior),
+    state.policy.params,
+    state.critic.params,
+    state.cost_critics.params,
+    image_size=size.observations.get('image', (0,))[0],
+    num_states=batch_size * length,
+    num_decoded=num_decoded,
+    num_overshot=num_overshot,
+    num_starts=num_starts,
+    num_samples=parts['num_samples'],
+    horizon=parts['objective'].horizon,
+    num_columns=len(state.posterior.moments.columns) if isinstance(state.posterior, swag.SwagState) else 0,
+  )
+  return Subject(
+    update,
+    state,
+    batch,
+    counts['update'],
+    lambda state: _pieces(parts, jax.tree.map(jnp.copy, state), batch, num_starts, counts),
+  )
 
 
-def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types.Trajectory, num_starts: int,
-            counts: Mapping[str, int]) -> dict[str, Piece]:
+def _pieces(
+  parts: Mapping[str, Any],
+  state: learning.LearnerState,
+  batch: types.Trajectory,
+  num_starts: int,
+  counts: Mapping[str, int],
+) -> dict[str, Piece]:
   """The update of `learning.make_update` in pieces, each with inputs of the same shapes."""
   networks, posterior, objective = parts['networks'], parts['posterior'], parts['objective']
   key = jax.random.PRNGKey(0)
@@ -83,12 +104,20 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
 
   def make_problem(samples, start, state, key):
     problem = objective_lib.PolicyProblem(
-        objective, networks.spec.num_actions, networks.policy.apply, networks.world_model, samples, start,
-        value=lambda features: networks.critic.apply(state.target_critic, features),
-        cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
-        solver_state=state.solver, devices=parts['devices'])
-    noise = imagination_lib.draw_noise(key, objective.horizon, num_starts, networks.spec.num_actions,
-                                       networks.world_model.noise_size)
+      objective,
+      networks.spec.num_actions,
+      networks.policy.apply,
+      networks.world_model,
+      samples,
+      start,
+      value=lambda features: networks.critic.apply(state.target_critic, features),
+      cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
+      solver_state=state.solver,
+      devices=parts['devices'],
+    )
+    noise = imagination_lib.draw_noise(
+      key, objective.horizon, num_starts, networks.spec.num_actions, networks.world_model.noise_size
+    )
     return problem, noise
 
   def imagine(params, samples, start, state, key):
@@ -101,8 +130,9 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
     return gradient, objective_lib.critic_data(problem, outcome, key)
 
   def critics(params, cost_params, data, cost_data):
-    gradient = lambda params, apply, data: objective_lib.critic_gradient(params, apply, data,
-                                                                         parts['policy_gradient'].chunk_size)
+    gradient = lambda params, apply, data: objective_lib.critic_gradient(
+      params, apply, data, parts['policy_gradient'].chunk_size
+    )
     each = jax.vmap(lambda params, data: gradient(params, networks.single_cost_critic, data))
     return gradient(params, networks.critic.apply, data), each(cost_params, cost_data)
 
@@ -121,15 +151,21 @@ def _pieces(parts: Mapping[str, Any], state: learning.LearnerState, batch: types
   modules = (state.policy, state.critic, state.cost_critics)
   gradients = _random_like(tuple(module.params for module in modules), key)
   return {
-      'model update': Piece(model, (jax.tree.map(jnp.copy, state.posterior), batch, key), counts['model'],
-                            carries=True),
-      'posterior sampling': Piece(sample, (state.posterior, key), counts['sampling']),
-      'imagination with values': Piece(imagine, imagination, counts['imagination']),
-      'policy gradient, imagination included': Piece(policy_gradient, imagination, counts['policy_gradient']),
-      'critics': Piece(critics, (state.critic.params, state.cost_critics.params, _random_like(critic_data, key),
-                                 _random_like(cost_critic_data, key)), counts['critics']),
-      'optimisers of policy and critics': Piece(optimize, (jax.tree.map(jnp.copy, modules), gradients), 0,
-                                                carries=True),
+    'model update': Piece(model, (jax.tree.map(jnp.copy, state.posterior), batch, key), counts['model'], carries=True),
+    'posterior sampling': Piece(sample, (state.posterior, key), counts['sampling']),
+    'imagination with values': Piece(imagine, imagination, counts['imagination']),
+    'policy gradient, imagination included': Piece(policy_gradient, imagination, counts['policy_gradient']),
+    'critics': Piece(
+      critics,
+      (
+        state.critic.params,
+        state.cost_critics.params,
+        _random_like(critic_data, key),
+        _random_like(cost_critic_data, key),
+      ),
+      counts['critics'],
+    ),
+    'optimisers of policy and critics': Piece(optimize, (jax.tree.map(jnp.copy, modules), gradients), 0, carries=True),
   }
 
 
@@ -143,13 +179,13 @@ def _with_snapshots(state: Any) -> Any:
   moments = state.moments
   mean = jax.tree.map(jnp.copy, state.params)  # Copies: a buffer can't be donated twice.
   columns = jax.tree.map(lambda x: 0.05 * x, _random_like(moments.columns, jax.random.PRNGKey(1)))
-  return state._replace(moments=moments._replace(
-      mean=mean, columns=columns, num_snapshots=jnp.asarray(len(moments.columns), jnp.int32)))
+  return state._replace(
+    moments=moments._replace(mean=mean, columns=columns, num_snapshots=jnp.asarray(len(moments.columns), jnp.int32))
+  )
 
 
 def _random_like(tree: types.Nest, key: core.Key) -> types.Nest:
   """Normal numbers in the shapes of `tree`."""
   leaves, structure = jax.tree.flatten(tree)
   keys = jax.random.split(key, len(leaves))
-  return structure.unflatten(
-      [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves)])
+  return structure.unflatten([jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves)])

@@ -6,13 +6,14 @@ machine, the ratio of the two says more than either. Seconds of all cores togeth
 hardly depend on what else runs.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import contextlib
 import multiprocessing
 import resource
 import tempfile
 import time
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -27,8 +28,7 @@ GEMM_SIZE = 2048
 _GEMMS = 3  # Of each round.
 
 
-def measure(size: stand_ins.Size, search_paths: Sequence[str], updates: int = 3, split: bool = True
-            ) -> dict[str, Any]:
+def measure(size: stand_ins.Size, search_paths: Sequence[str], updates: int = 3, split: bool = True) -> dict[str, Any]:
   """Measures the learner of a size in a new process.
 
   Args:
@@ -63,8 +63,12 @@ def measure_here(size: stand_ins.Size, search_paths: Sequence[str], updates: int
 def _measure_subject(subject: learner_pieces.Subject, updates: int, split: bool) -> dict[str, Any]:
   compiled, result = _compile_twice(subject)
   memory = compiled.memory_analysis()
-  result |= dict(argument_bytes=memory.argument_size_in_bytes, output_bytes=memory.output_size_in_bytes,
-                 temporary_bytes=memory.temp_size_in_bytes, donated_bytes=memory.alias_size_in_bytes)
+  result |= dict(
+    argument_bytes=memory.argument_size_in_bytes,
+    output_bytes=memory.output_size_in_bytes,
+    temporary_bytes=memory.temp_size_in_bytes,
+    donated_bytes=memory.alias_size_in_bytes,
+  )
 
   state, _ = jax.block_until_ready(compiled(subject.state, subject.batch))
   result['peak_rss_bytes'] = peak_rss_bytes()
@@ -76,8 +80,12 @@ def _measure_subject(subject: learner_pieces.Subject, updates: int, split: bool)
     times.append(seconds)
   gemm_times += [gemm() for _ in range(_GEMMS)]
   rates = 2 * GEMM_SIZE**3 / np.min(gemm_times, axis=0)
-  result |= dict(updates=updates, gemm_flop_per_second=float(rates[0]), gemm_flop_per_cpu_second=float(rates[1]),
-                 **_figures(times, subject.flop, rates))
+  result |= dict(
+    updates=updates,
+    gemm_flop_per_second=float(rates[0]),
+    gemm_flop_per_cpu_second=float(rates[1]),
+    **_figures(times, subject.flop, rates),
+  )
   if split:
     result['pieces'] = {name: measure_piece(piece, updates, rates) for name, piece in subject.pieces(state).items()}
   return result
@@ -105,8 +113,14 @@ def _compile_twice(subject: learner_pieces.Subject) -> tuple[Any, dict[str, floa
 @contextlib.contextmanager
 def _empty_compilation_cache() -> Iterator[None]:
   """JAX caches compilations in a folder that is empty at first, and of this context only."""
-  before = {name: getattr(jax.config, name) for name in (
-      'jax_compilation_cache_dir', 'jax_enable_compilation_cache', 'jax_persistent_cache_min_compile_time_secs')}
+  before = {
+    name: getattr(jax.config, name)
+    for name in (
+      'jax_compilation_cache_dir',
+      'jax_enable_compilation_cache',
+      'jax_persistent_cache_min_compile_time_secs',
+    )
+  }
   with tempfile.TemporaryDirectory() as folder:
     for name, value in zip(before, (folder, True, 0.0)):
       jax.config.update(name, value)
@@ -156,6 +170,10 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, np.ndarra
 def _figures(times: Sequence[np.ndarray], flop: int, rates: np.ndarray) -> dict[str, float]:
   seconds = np.median(times, axis=0)
   ratios = flop / rates / seconds
-  return dict(flop=flop, seconds=float(seconds[0]), cpu_seconds=float(seconds[1]), floor_ratio=float(ratios[0]),
-              cpu_floor_ratio=float(ratios[1]))
-
+  return dict(
+    flop=flop,
+    seconds=float(seconds[0]),
+    cpu_seconds=float(seconds[1]),
+    floor_ratio=float(ratios[0]),
+    cpu_floor_ratio=float(ratios[1]),
+  )

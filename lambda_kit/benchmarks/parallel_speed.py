@@ -1,7 +1,8 @@
 """How the number of worker processes changes the rate of steps."""
 
+from collections.abc import Callable, Sequence
 import time
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +10,9 @@ from lambda_kit import core
 from lambda_kit.environments.processes import parallel
 
 
-def measure_scaling(environment_factory: core.EnvironmentFactory, worker_counts: Sequence[int] = (1, 2, 4),
-                    seconds: float = 10.0) -> dict[str, float]:
+def measure_scaling(
+  environment_factory: core.EnvironmentFactory, worker_counts: Sequence[int] = (1, 2, 4), seconds: float = 10.0
+) -> dict[str, float]:
   """Agent steps per second with random actions, resets included: in this process, and for each number of workers.
 
   Building the environments and their first resets are left out. A batched step of k environments counts as k steps.
@@ -31,8 +33,9 @@ def measure_scaling(environment_factory: core.EnvironmentFactory, worker_counts:
   return results
 
 
-def _steps_per_second(step: Callable[[np.ndarray], Any], batch_shape: tuple[int, ...], spec: Any,
-                      seconds: float) -> float:
+def _steps_per_second(
+  step: Callable[[np.ndarray], Any], batch_shape: tuple[int, ...], spec: Any, seconds: float
+) -> float:
   rng = np.random.default_rng(0)
   steps, begin = 0, time.perf_counter()
   while (elapsed := time.perf_counter() - begin) < seconds:

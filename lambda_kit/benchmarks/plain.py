@@ -1,7 +1,7 @@
 """Convolutions as JAX has them, for comparison with those of `models.convolutions`, which give the same results."""
 
+from collections.abc import Iterator
 import contextlib
-from typing import Iterator
 from unittest import mock
 
 import jax
@@ -26,5 +26,6 @@ def _conv(images: types.Array, kernel: types.Array, stride: int) -> types.Array:
 
 def _conv_transpose(images: types.Array, kernel: types.Array, stride: int) -> types.Array:
   """See `convolutions.conv_transpose`."""
-  return jax.lax.conv_transpose(images, kernel, (stride, stride), 'VALID', dimension_numbers=_LAYOUT,
-                                transpose_kernel=True)
+  return jax.lax.conv_transpose(
+    images, kernel, (stride, stride), 'VALID', dimension_numbers=_LAYOUT, transpose_kernel=True
+  )

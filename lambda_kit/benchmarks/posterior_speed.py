@@ -3,7 +3,8 @@
 The loss is a sum of squares, so that an update is the work of the optimiser and the posterior, and little else.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import jax
 from jax import flatten_util
@@ -19,8 +20,9 @@ _NEVER = 10**9
 _UPDATES = 20  # Of each round.
 
 
-def measure(num_parameters: int = 1_100_000, num_models: int = 20, num_samples: int = 5, rounds: int = 5
-            ) -> dict[str, Any]:
+def measure(
+  num_parameters: int = 1_100_000, num_models: int = 20, num_samples: int = 5, rounds: int = 5
+) -> dict[str, Any]:
   """Times sampling and updates of SWAG, in turns with the same by other means. Medians over rounds.
 
   Returns:
@@ -29,21 +31,32 @@ def measure(num_parameters: int = 1_100_000, num_models: int = 20, num_samples: 
     posterior's state, of N samples, and those that sampling and updates allocate on the way.
   """
   arguments = dict(num_parameters=num_parameters, num_models=num_models)
-  samples = contenders.take_turns({
+  samples = contenders.take_turns(
+    {
       'plain_sample': (plain_samples, dict(arguments, num_samples=num_samples)),
       'sample': (swag_samples, dict(arguments, num_samples=num_samples)),
-  }, rounds)
-  updates = contenders.take_turns({
+    },
+    rounds,
+  )
+  updates = contenders.take_turns(
+    {
       'point_update': (point_updates, dict(num_parameters=num_parameters)),
       'update': (swag_updates, dict(arguments, period=_NEVER)),
       'snapshot': (swag_updates, dict(arguments, period=1)),
-  }, rounds)
+    },
+    rounds,
+  )
   result = {f'{name}_ms': float(np.median(times) * 1e3) for name, times in {**samples, **updates}.items()}
   return dict(
-      num_parameters=num_parameters, num_models=num_models, num_samples=num_samples, rounds=rounds, **result,
-      sample_times_faster=contenders.ratio(samples['plain_sample'], samples['sample']),
-      update_times_point=contenders.ratio(updates['update'], updates['point_update']),
-      **memory(num_parameters, num_models, num_samples))
+    num_parameters=num_parameters,
+    num_models=num_models,
+    num_samples=num_samples,
+    rounds=rounds,
+    **result,
+    sample_times_faster=contenders.ratio(samples['plain_sample'], samples['sample']),
+    update_times_point=contenders.ratio(updates['update'], updates['point_update']),
+    **memory(num_parameters, num_models, num_samples),
+  )
 
 
 def memory(num_parameters: int, num_models: int, num_samples: int) -> dict[str, int]:
@@ -54,10 +67,11 @@ def memory(num_parameters: int, num_models: int, num_samples: int) -> dict[str, 
   sample = jax.jit(lambda state, key: posterior.sample(state, key, num_samples)).lower(state, key).compile()
   update = _jit_update(posterior).lower(state, key).compile()
   return dict(
-      state_bytes=_num_bytes(state),
-      samples_bytes=sample.memory_analysis().output_size_in_bytes,
-      sample_temporary_bytes=sample.memory_analysis().temp_size_in_bytes,
-      update_temporary_bytes=update.memory_analysis().temp_size_in_bytes)
+    state_bytes=_num_bytes(state),
+    samples_bytes=sample.memory_analysis().output_size_in_bytes,
+    sample_temporary_bytes=sample.memory_analysis().temp_size_in_bytes,
+    update_temporary_bytes=update.memory_analysis().temp_size_in_bytes,
+  )
 
 
 def swag_samples(num_parameters: int, num_models: int, num_samples: int) -> Callable[[int], int]:
@@ -129,8 +143,9 @@ def _init_params(num_parameters: int) -> Callable[[core.Key], core.Params]:
   """Makes four matrices and a vector of at least `num_parameters` numbers in all."""
   width = int(np.ceil(np.sqrt(num_parameters / 4)))
   shapes = {f'layer_{i}': (width, width) for i in range(4)} | {'bias': (width,)}
-  return lambda key: {name: jax.random.normal(jax.random.fold_in(key, i), shape)
-                      for i, (name, shape) in enumerate(shapes.items())}
+  return lambda key: {
+    name: jax.random.normal(jax.random.fold_in(key, i), shape) for i, (name, shape) in enumerate(shapes.items())
+  }
 
 
 def _num_bytes(tree: Any) -> int:

@@ -8,10 +8,11 @@ in the same run. Where the update was measured itself, it is compared with, too.
 A batch is prepared in the shadow of an update if, at the moment when it is complete, the learner's last update is not.
 """
 
+from collections.abc import Callable, Sequence
 import dataclasses
 import threading
 import time
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,15 +28,31 @@ TARGET_SHARE = 0.05  # Of an update at the paper's size.
 _PAPER = stand_ins.SIZES['paper_images']
 # The paper's batches, and next to nothing to do with them.
 CHEAP = dataclasses.replace(
-    _PAPER, gin_files=(*_PAPER.gin_files, 'gin/sizes/narrow.gin'),
-    bindings=('WIDTH = 32', 'ImageEncoder.depth = 4', 'ImageDecoder.depth = 4', 'ImageDecoder.dense_size = 32',
-              'LambdaAgent.num_start_states = 32', 'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 5',
-              'LambdaAgent.updates_per_call = 1'))
+  _PAPER,
+  gin_files=(*_PAPER.gin_files, 'gin/sizes/narrow.gin'),
+  bindings=(
+    'WIDTH = 32',
+    'ImageEncoder.depth = 4',
+    'ImageDecoder.depth = 4',
+    'ImageDecoder.dense_size = 32',
+    'LambdaAgent.num_start_states = 32',
+    'LambdaAgent.num_samples = 2',
+    'LambdaAgent.horizon = 5',
+    'LambdaAgent.updates_per_call = 1',
+  ),
+)
 
 
-def measure(search_paths: Sequence[str], size: stand_ins.Size = CHEAP, num_episodes: int = 20,
-            episode_steps: int = 500, updates: int = 6, rounds: int = 3, paper: stand_ins.Size | None = _PAPER,
-            paper_seconds: float | None = None) -> dict[str, Any]:
+def measure(
+  search_paths: Sequence[str],
+  size: stand_ins.Size = CHEAP,
+  num_episodes: int = 20,
+  episode_steps: int = 500,
+  updates: int = 6,
+  rounds: int = 3,
+  paper: stand_ins.Size | None = _PAPER,
+  paper_seconds: float | None = None,
+) -> dict[str, Any]:
   """Times sampling alone, and updates with batches from the replay.
 
   Args:
@@ -70,11 +87,18 @@ def measure(search_paths: Sequence[str], size: stand_ins.Size = CHEAP, num_episo
   update = np.median([_timed(lambda: learner.step(updates)) for _ in range(rounds)], axis=0) / updates
   total = sum(record.seconds for record in watched.records)
   result = dict(
-      batch_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(batch)), updates=updates, rounds=rounds,
-      sample_ms=1e3 * samples[0], sample_cpu_ms=1e3 * samples[1], update_ms=1e3 * update[0],
-      update_cpu_ms=1e3 * update[1], share=samples[0] / update[0], cpu_share=samples[1] / update[1],
-      in_shadow=sum(record.seconds for record in watched.records if record.in_shadow) / total,
-      threads=sorted({record.thread for record in watched.records}))
+    batch_bytes=sum(leaf.nbytes for leaf in jax.tree.leaves(batch)),
+    updates=updates,
+    rounds=rounds,
+    sample_ms=1e3 * samples[0],
+    sample_cpu_ms=1e3 * samples[1],
+    update_ms=1e3 * update[0],
+    update_cpu_ms=1e3 * update[1],
+    share=samples[0] / update[0],
+    cpu_share=samples[1] / update[1],
+    in_shadow=sum(record.seconds for record in watched.records if record.in_shadow) / total,
+    threads=sorted({record.thread for record in watched.records}),
+  )
   if paper is not None:
     floor = _least_seconds(paper, search_paths)
     result |= dict(paper_floor_seconds=floor, share_of_paper_floor=samples[0] / floor)
@@ -86,22 +110,31 @@ def measure(search_paths: Sequence[str], size: stand_ins.Size = CHEAP, num_episo
 def table(result: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and rows for the figures of `measure`."""
   rows = [
-      ['a batch from the replay, alone', f'{result["sample_ms"]:.1f} ms, {result["sample_cpu_ms"]:.1f} CPU ms'],
-      ['an update of the smallest networks', f'{result["update_ms"]:.0f} ms, {result["update_cpu_ms"]:.0f} CPU ms'],
-      ['batch / that update', f'{result["share"]:.1%}, CPU {result["cpu_share"]:.1%}'],
-      ['part of the time of sampling in which an update was under way', f'{result["in_shadow"]:.0%}'],
+    ['a batch from the replay, alone', f'{result["sample_ms"]:.1f} ms, {result["sample_cpu_ms"]:.1f} CPU ms'],
+    ['an update of the smallest networks', f'{result["update_ms"]:.0f} ms, {result["update_cpu_ms"]:.0f} CPU ms'],
+    ['batch / that update', f'{result["share"]:.1%}, CPU {result["cpu_share"]:.1%}'],
+    ['part of the time of sampling in which an update was under way', f'{result["in_shadow"]:.0%}'],
   ]
   if 'share_of_paper_floor' in result:
-    rows.append([f'batch / least time of an update at the paper\'s size, {result["paper_floor_seconds"]:.1f} s',
-                 f'{result["share_of_paper_floor"]:.2%}'])
+    rows.append(
+      [
+        f"batch / least time of an update at the paper's size, {result['paper_floor_seconds']:.1f} s",
+        f'{result["share_of_paper_floor"]:.2%}',
+      ]
+    )
   if 'share_of_paper_update' in result:
-    rows.append(['batch / update at the paper\'s size', f'{result["share_of_paper_update"]:.2%}'])
-  return (f'Sampling of batches of {result["batch_bytes"] / 1e6:.1f} MB (target: below {TARGET_SHARE:.0%} of an update '
-          'at the paper\'s size)', ['what', ''], rows)
+    rows.append(["batch / update at the paper's size", f'{result["share_of_paper_update"]:.2%}'])
+  return (
+    f'Sampling of batches of {result["batch_bytes"] / 1e6:.1f} MB (target: below {TARGET_SHARE:.0%} of an update '
+    "at the paper's size)",
+    ['what', ''],
+    rows,
+  )
 
 
 class _Record(NamedTuple):
   """How a batch was prepared."""
+
   seconds: float
   in_shadow: bool  # Whether an update was under way when it was complete.
   thread: str

@@ -4,16 +4,17 @@ The runs are made up, with logs as long as LAMBDA's in the paper's experiments: 
 episode and a row of the learner for each 1,000. What is measured is the real command in a process of its own.
 """
 
+from collections.abc import Sequence
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Sequence
+from typing import Any
 
-from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.analysis.metrics import protocols
+from lambda_kit.benchmarks import synthetic_runs
 
 TARGET_SECONDS = 60.0
 _TASKS = (*protocols.SG6_TASKS, 'Another', 'YetAnother')
@@ -37,20 +38,38 @@ def measure(num_seeds: int = 25, log_lengths: Sequence[int] = (100, 1000)) -> li
       folder, out = pathlib.Path(name, 'runs'), pathlib.Path(name, 'report')
       workdirs = _write_runs(folder, num_seeds, log_rows)
       usage, seconds = _report(folder, out)
-      rows.append(dict(
-          runs=len(workdirs), log_rows=log_rows, log_bytes=sum(path.stat().st_size for path in folder.rglob('*.jsonl')),
-          seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, peak_rss_bytes=1024 * usage.ru_maxrss,
-          page_bytes=(out / 'index.html').stat().st_size))
+      rows.append(
+        dict(
+          runs=len(workdirs),
+          log_rows=log_rows,
+          log_bytes=sum(path.stat().st_size for path in folder.rglob('*.jsonl')),
+          seconds=seconds,
+          cpu_seconds=usage.ru_utime + usage.ru_stime,
+          peak_rss_bytes=1024 * usage.ru_maxrss,
+          page_bytes=(out / 'index.html').stat().st_size,
+        )
+      )
   return rows
 
 
 def table(figures: Sequence[dict[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and lines of a table."""
-  return (f'A report (target: {TARGET_SECONDS:g} s for 1,000 runs on two cores)',
-          ['runs', 'rows of a log', 'MB of logs', 's', 'CPU s', 'peak MB of a process', 'MB of the page'],
-          [[f'{row["runs"]:,}', f'{row["log_rows"]:,}', f'{row["log_bytes"] / 1e6:.0f}', f'{row["seconds"]:.1f}',
-            f'{row["cpu_seconds"]:.1f}', f'{row["peak_rss_bytes"] / 1e6:.0f}', f'{row["page_bytes"] / 1e6:.1f}']
-           for row in figures])
+  return (
+    f'A report (target: {TARGET_SECONDS:g} s for 1,000 runs on two cores)',
+    ['runs', 'rows of a log', 'MB of logs', 's', 'CPU s', 'peak MB of a process', 'MB of the page'],
+    [
+      [
+        f'{row["runs"]:,}',
+        f'{row["log_rows"]:,}',
+        f'{row["log_bytes"] / 1e6:.0f}',
+        f'{row["seconds"]:.1f}',
+        f'{row["cpu_seconds"]:.1f}',
+        f'{row["peak_rss_bytes"] / 1e6:.0f}',
+        f'{row["page_bytes"] / 1e6:.1f}',
+      ]
+      for row in figures
+    ],
+  )
 
 
 def _write_runs(folder: pathlib.Path, num_seeds: int, log_rows: int) -> list[pathlib.Path]:
@@ -59,9 +78,18 @@ def _write_runs(folder: pathlib.Path, num_seeds: int, log_rows: int) -> list[pat
     paper = protocols.paper_protocol(task)
     steps = paper.environment_steps if paper is not None else 1_000_000
     workdirs += [
-        synthetic_runs.write_run(folder / task / algorithm / f'seed{seed}', task, algorithm, seed, steps,
-                                 evaluations=steps // 25_000, learner_rows=log_rows)
-        for algorithm in _ALGORITHMS for seed in range(num_seeds)]
+      synthetic_runs.write_run(
+        folder / task / algorithm / f'seed{seed}',
+        task,
+        algorithm,
+        seed,
+        steps,
+        evaluations=steps // 25_000,
+        learner_rows=log_rows,
+      )
+      for algorithm in _ALGORITHMS
+      for seed in range(num_seeds)
+    ]
   return workdirs
 
 

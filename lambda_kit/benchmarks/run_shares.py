@@ -9,19 +9,20 @@ A cycle is what happens from the end of one call of the learner to the end of th
 are acting and environment once more, come after the last cycle.
 """
 
+from collections.abc import Iterator, Sequence
 import contextlib
 import os
 import tempfile
 import time
-from typing import Any, Iterator, Sequence
+from typing import Any
 
 import dm_env
 import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.environments import wrappers
 from lambda_kit.config import configuration
+from lambda_kit.environments import wrappers
 from lambda_kit.training import environment_loop
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import train as train_lib
@@ -35,11 +36,21 @@ _SKIPPED = 2  # Cycles that compile: the update; then the actor, which acts at r
 # seconds. The paper's 100 updates of a cycle take far more, and everything else takes the same.
 GIN_FILES = ('gin/sg6_pointgoal1.gin',)
 BINDINGS = (
-    'ENVIRONMENT_STEPS = 6_000', 'PeriodicUpdates.first = 2_000', 'PeriodicUpdates.initial_updates = 20',
-    'PeriodicUpdates.updates = 20', 'EpisodeBuffer.sequence_length = 16', 'LambdaAgent.batch_size = 8',
-    'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 8', 'LambdaAgent.num_samples = 3',
-    'LambdaAgent.updates_per_call = 1', 'ImageEncoder.depth = 8', 'ImageDecoder.depth = 8',
-    'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
+  'ENVIRONMENT_STEPS = 6_000',
+  'PeriodicUpdates.first = 2_000',
+  'PeriodicUpdates.initial_updates = 20',
+  'PeriodicUpdates.updates = 20',
+  'EpisodeBuffer.sequence_length = 16',
+  'LambdaAgent.batch_size = 8',
+  'LambdaAgent.num_start_states = 64',
+  'LambdaAgent.horizon = 8',
+  'LambdaAgent.num_samples = 3',
+  'LambdaAgent.updates_per_call = 1',
+  'ImageEncoder.depth = 8',
+  'ImageDecoder.depth = 8',
+  'experiment.evaluation_episodes = 1',
+  'experiment.with_video = False',
+)
 
 
 class Clock:
@@ -62,14 +73,20 @@ class Clock:
 
   def cycles(self) -> list[dict[str, np.ndarray]]:
     """Seconds and CPU seconds [2] of each activity in each cycle, and of all of it as `total`."""
-    return [{name: after[name] - before.get(name, 0.0) for name in after}
-            for before, after in zip(self._marks, self._marks[1:])]
+    return [
+      {name: after[name] - before.get(name, 0.0) for name in after}
+      for before, after in zip(self._marks, self._marks[1:])
+    ]
 
   def make_loop(self, parts: environment_loop.LoopParts) -> environment_loop.EnvironmentLoop:
     """The loop with timers around what it meets."""
-    return environment_loop.EnvironmentLoop(parts._replace(
-        environment=TimedEnvironment(parts.environment, self), actor=TimedActor(parts.actor, self),
-        learner=TimedLearner(parts.learner, self)))
+    return environment_loop.EnvironmentLoop(
+      parts._replace(
+        environment=TimedEnvironment(parts.environment, self),
+        actor=TimedActor(parts.actor, self),
+        learner=TimedLearner(parts.learner, self),
+      )
+    )
 
 
 class TimedEnvironment(wrappers.EnvironmentWrapper):
@@ -147,8 +164,12 @@ class TimedLearner(core.Learner):
     self._learner.restore(state)
 
 
-def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, bindings: Sequence[str] = BINDINGS,
-            paper_seconds: float | None = None) -> dict[str, Any]:
+def measure(
+  search_paths: Sequence[str],
+  gin_files: Sequence[str] = GIN_FILES,
+  bindings: Sequence[str] = BINDINGS,
+  paper_seconds: float | None = None,
+) -> dict[str, Any]:
   """Trains for a short while, in a folder that is removed.
 
   Args:
@@ -167,15 +188,17 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, b
   with tempfile.TemporaryDirectory() as folder:
     with experiment_lib.build(loop_factory=clock.make_loop) as experiment:
       train_lib.train(experiment, os.path.join(folder, 'run'))
-  cycles = clock.cycles()[_SKIPPED - 1:]  # The first cycle ends with the first mark.
+  cycles = clock.cycles()[_SKIPPED - 1 :]  # The first cycle ends with the first mark.
   for cycle in cycles:
     cycle['everything else'] = cycle['total'] - cycle['learner'] - cycle['environment'] - cycle['acting']
   medians = {name: np.median([cycle[name] for cycle in cycles], axis=0) for name in cycles[0]}
   totals = {name: sum(cycle[name][0] for cycle in cycles) for name in medians}
   result = dict(
-      cycles=len(cycles), seconds={name: float(value[0]) for name, value in medians.items()},
-      cpu_seconds={name: float(value[1]) for name, value in medians.items()},
-      shares={name: float(value / totals['total']) for name, value in totals.items() if name != 'total'})
+    cycles=len(cycles),
+    seconds={name: float(value[0]) for name, value in medians.items()},
+    cpu_seconds={name: float(value[1]) for name, value in medians.items()},
+    shares={name: float(value / totals['total']) for name, value in totals.items() if name != 'total'},
+  )
   if paper_seconds is not None:
     seconds = dict(result['seconds'], learner=PAPER_UPDATES * paper_seconds)
     total = sum(seconds[name] for name in ('learner', 'environment', 'acting', 'everything else'))
@@ -186,15 +209,25 @@ def measure(search_paths: Sequence[str], gin_files: Sequence[str] = GIN_FILES, b
 def table(result: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and rows for the figures of `measure`."""
   rows = []
-  for name, label in {'learner': 'learner', 'environment': 'environment', 'acting': 'acting',
-                      'everything else': 'everything else', 'storing': '  of it storing'}.items():
-    rows.append([label, f'{result["seconds"][name]:.2f}', f'{result["cpu_seconds"][name]:.2f}',
-                 f'{result["shares"][name]:.1%}'])
+  for name, label in {
+    'learner': 'learner',
+    'environment': 'environment',
+    'acting': 'acting',
+    'everything else': 'everything else',
+    'storing': '  of it storing',
+  }.items():
+    rows.append(
+      [label, f'{result["seconds"][name]:.2f}', f'{result["cpu_seconds"][name]:.2f}', f'{result["shares"][name]:.1%}']
+    )
     rows[-1] += [f'{result["paper_shares"][name]:.2%}'] if 'paper_shares' in result else []
   headings = ['activity', 's of a cycle', 'CPU s', 'share of wall time']
-  headings += ['share with the paper\'s learner'] if 'paper_shares' in result else []
-  return (f'A run, {result["cycles"]} cycles of environment steps and updates (target: everything else below '
-          f'{TARGET_SHARE:.0%})', headings, rows)
+  headings += ["share with the paper's learner"] if 'paper_shares' in result else []
+  return (
+    f'A run, {result["cycles"]} cycles of environment steps and updates (target: everything else below '
+    f'{TARGET_SHARE:.0%})',
+    headings,
+    rows,
+  )
 
 
 def _now() -> np.ndarray:

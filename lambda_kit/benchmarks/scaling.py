@@ -11,11 +11,12 @@ states are all B L states of a batch, as in the paper: so imagination grows with
 At the paper's size programs are compiled, which tells their memory, and are not run.
 """
 
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 import dataclasses
 import pathlib
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import jax
 from matplotlib import figure as mpl_figure
@@ -26,13 +27,18 @@ from lambda_kit.benchmarks import stand_ins
 
 # From vectors, with networks of one width.
 SIZE = stand_ins.Size(
-    ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)})
+  ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)}
+)
 # What each number is called, and the macro or parameter that it is bound to.
-NUMBERS = {'N': 'LambdaAgent.num_samples', 'B': 'LambdaAgent.batch_size', 'L': 'EpisodeBuffer.sequence_length',
-           'H': 'LambdaAgent.horizon', 'width': 'WIDTH'}
+NUMBERS = {
+  'N': 'LambdaAgent.num_samples',
+  'B': 'LambdaAgent.batch_size',
+  'L': 'EpisodeBuffer.sequence_length',
+  'H': 'LambdaAgent.horizon',
+  'width': 'WIDTH',
+}
 BASE = {'N': 3, 'B': 8, 'L': 16, 'H': 8, 'width': 128}
-SWEEPS = {'N': (1, 2, 3, 5, 7, 10), 'B': (4, 8, 16, 32), 'L': (8, 16, 32), 'H': (4, 8, 16),
-          'width': (64, 128, 256)}
+SWEEPS = {'N': (1, 2, 3, 5, 7, 10), 'B': (4, 8, 16, 32), 'L': (8, 16, 32), 'H': (4, 8, 16), 'width': (64, 128, 256)}
 PAPER_SWEEPS = {'N': (1, 5, 10)}
 _COMPILERS = 2  # Programs that are compiled at once: a core each, as compiling hardly uses more.
 _COLUMNS = {'seconds': 's', 'cpu_seconds': 'CPU s', 'gflop': 'GFLOP', 'temporary_mb': 'temporary MB'}
@@ -40,8 +46,13 @@ _COLORS = ('#2f6fbb', '#e08214', '#1b8a5a')
 _LABELS = {'cpu_seconds': 'CPU seconds', 'gflop': 'FLOP', 'temporary_mb': 'temporary memory'}
 
 
-def measure(search_paths: Sequence[str], size: stand_ins.Size = SIZE, base: Mapping[str, int] | None = None,
-            sweeps: Mapping[str, Sequence[int]] | None = None, rounds: int = 5) -> dict[str, Any]:
+def measure(
+  search_paths: Sequence[str],
+  size: stand_ins.Size = SIZE,
+  base: Mapping[str, int] | None = None,
+  sweeps: Mapping[str, Sequence[int]] | None = None,
+  rounds: int = 5,
+) -> dict[str, Any]:
   """Measures updates around a base.
 
   Args:
@@ -58,12 +69,17 @@ def measure(search_paths: Sequence[str], size: stand_ins.Size = SIZE, base: Mapp
   """
   base, sweeps = dict(base or BASE), sweeps or SWEEPS
   rows = {name: _measure_sweep(size, base, name, values, search_paths, rounds) for name, values in sweeps.items()}
-  return dict(base=base, rounds=rounds, sweeps=rows, exponents={
-      name: {column: _exponent(sweep, column) for column in _COLUMNS} for name, sweep in rows.items()})
+  return dict(
+    base=base,
+    rounds=rounds,
+    sweeps=rows,
+    exponents={name: {column: _exponent(sweep, column) for column in _COLUMNS} for name, sweep in rows.items()},
+  )
 
 
-def measure_memory(size: stand_ins.Size, search_paths: Sequence[str],
-                   sweeps: Mapping[str, Sequence[int]] | None = None) -> dict[str, list[dict[str, float]]]:
+def measure_memory(
+  size: stand_ins.Size, search_paths: Sequence[str], sweeps: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, list[dict[str, float]]]:
   """Compiles updates of a size with other numbers. Returns rows like those of `measure`, without times."""
   rows = {}
   for name, values in (sweeps or PAPER_SWEEPS).items():
@@ -79,8 +95,10 @@ def table(result: dict[str, Any]) -> tuple[str, list[str], list[list[str]]]:
     rows += [[f'{name} = {row["value"]}', *(f'{row[column]:.3g}' for column in _COLUMNS)] for row in sweep]
     rows.append([f'grows as {name}^p, p =', *(f'{result["exponents"][name][column]:.2f}' for column in _COLUMNS)])
   for name, sweep in result.get('paper', {}).items():
-    rows += [[f'paper\'s size, vectors, {name} = {row["value"]}', '', '', f'{row["gflop"]:.0f}',
-              f'{row["temporary_mb"]:.0f}'] for row in sweep]
+    rows += [
+      [f"paper's size, vectors, {name} = {row['value']}", '', '', f'{row["gflop"]:.0f}', f'{row["temporary_mb"]:.0f}']
+      for row in sweep
+    ]
   base = ', '.join(f'{name} = {value}' for name, value in result['base'].items())
   return f'An update of the learner around {base}', ['changed', *_COLUMNS.values()], rows
 
@@ -157,8 +175,14 @@ def _compile(sizes: Sequence[stand_ins.Size], search_paths: Sequence[str]) -> li
     return [_Program(subject, compiled.result()) for subject, compiled in pending]
 
 
-def _measure_sweep(size: stand_ins.Size, base: Mapping[str, int], name: str, values: Sequence[int],
-                   search_paths: Sequence[str], rounds: int) -> list[dict[str, float]]:
+def _measure_sweep(
+  size: stand_ins.Size,
+  base: Mapping[str, int],
+  name: str,
+  values: Sequence[int],
+  search_paths: Sequence[str],
+  rounds: int,
+) -> list[dict[str, float]]:
   """A row for each value of one number."""
   programs = _compile([_changed(size, {**base, name: value}) for value in values], search_paths)
   for _ in range(rounds + 1):

@@ -1,13 +1,12 @@
 """Agents that gin files describe, with observations and episodes of random numbers instead of a simulator's."""
 
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Mapping, Sequence
 
 from dm_env import specs
-import gin
 import numpy as np
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.config import configuration
@@ -19,6 +18,7 @@ from lambda_kit.training import made_up
 @dataclasses.dataclass(frozen=True)
 class Size:
   """What is measured: gin files with bindings on top, and the shapes of the data."""
+
   gin_files: Sequence[str]
   observations: Mapping[str, tuple[int, ...]]  # Of 'image', 'vector' or both.
   bindings: Sequence[str] = ()
@@ -28,21 +28,34 @@ class Size:
 
 
 SIZES = {
-    # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
-    'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
-    'plain_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)},
-                         ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True),
-    'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'), {'vector': (60,)}),
-    'bfloat16_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/run/bfloat16.gin'),
-                             {'vector': (60,)}),
-    'small': Size(
-        ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'), {'vector': (60,)},
-        ('WIDTH = 200', 'LambdaAgent.batch_size = 16', 'LambdaAgent.num_start_states = 128',
-         'LambdaAgent.num_samples = 5', 'LambdaAgent.horizon = 15', 'EpisodeBuffer.sequence_length = 32')),
-    # That of results from images on two cores; and the same with all observations decoded.
-    'small_images': Size(('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'), {'image': (64, 64, 3)}),
-    'decoded_images': Size(('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'), {'image': (64, 64, 3)},
-                           ('RecurrentWorldModel.decoded_steps = None',)),
+  # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
+  'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
+  'plain_images': Size(
+    ('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}, ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True
+  ),
+  'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'), {'vector': (60,)}),
+  'bfloat16_vectors': Size(
+    ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/run/bfloat16.gin'), {'vector': (60,)}
+  ),
+  'small': Size(
+    ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/sizes/narrow.gin'),
+    {'vector': (60,)},
+    (
+      'WIDTH = 200',
+      'LambdaAgent.batch_size = 16',
+      'LambdaAgent.num_start_states = 128',
+      'LambdaAgent.num_samples = 5',
+      'LambdaAgent.horizon = 15',
+      'EpisodeBuffer.sequence_length = 32',
+    ),
+  ),
+  # That of results from images on two cores; and the same with all observations decoded.
+  'small_images': Size(('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'), {'image': (64, 64, 3)}),
+  'decoded_images': Size(
+    ('gin/sg6_pointgoal1.gin', 'gin/sizes/image_small.gin'),
+    {'image': (64, 64, 3)},
+    ('RecurrentWorldModel.decoded_steps = None',),
+  ),
 }
 
 
@@ -62,8 +75,10 @@ class SpecEnvironment(core.Environment):
     return tuple(f'cost_{i}' for i in range(self._size.num_constraints))
 
   def observation_spec(self) -> dict[str, specs.Array]:
-    return {name: specs.BoundedArray(shape, np.uint8, 0, 255) if name == 'image' else specs.Array(shape, np.float32)
-            for name, shape in self._size.observations.items()}
+    return {
+      name: specs.BoundedArray(shape, np.uint8, 0, 255) if name == 'image' else specs.Array(shape, np.float32)
+      for name, shape in self._size.observations.items()
+    }
 
   def action_spec(self) -> specs.BoundedArray:
     return specs.BoundedArray((self._size.num_actions,), np.float32, -1.0, 1.0)
@@ -90,8 +105,9 @@ def make_builder(size: Size, search_paths: Sequence[str]) -> tuple[core.AgentBui
   return gin.get_configurable('LambdaAgent')().build(spec_lib.make_spec(environment, cost_limit=25.0)), environment
 
 
-def random_observations(environment: core.Environment, leading: tuple[int, ...],
-                        rng: np.random.Generator) -> types.Observation:
+def random_observations(
+  environment: core.Environment, leading: tuple[int, ...], rng: np.random.Generator
+) -> types.Observation:
   """Observations [*leading, ...]: bytes for images, normal numbers for all else."""
   return made_up.observations(environment.observation_spec(), leading, rng)
 
@@ -101,8 +117,9 @@ def random_episode(environment: core.Environment, num_steps: int, rng: np.random
   moments = num_steps + 1
   normal = lambda *shape: rng.standard_normal((moments, *shape), np.float32)
   return episodes.Episode(
-      observation=random_observations(environment, (moments,), rng),
-      action=np.tanh(normal(*environment.action_spec().shape)),
-      reward=normal(),
-      cost=(normal(len(environment.constraint_names)) > 1).astype(np.float32),
-      terminal=np.zeros((moments,), np.float32))
+    observation=random_observations(environment, (moments,), rng),
+    action=np.tanh(normal(*environment.action_spec().shape)),
+    reward=normal(),
+    cost=(normal(len(environment.constraint_names)) > 1).astype(np.float32),
+    terminal=np.zeros((moments,), np.float32),
+  )

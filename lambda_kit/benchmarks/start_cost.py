@@ -3,20 +3,21 @@
 Each import is made in a new process. Files are in the system's cache: a first one that isn't counted puts them there.
 """
 
+from collections.abc import Mapping, Sequence
 import subprocess
 import sys
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 # What a process imports. The last one is what lambda_kit would cost if importing rlax brought distrax along.
 STARTS = {
-    'Python': 'pass',
-    'jax, haiku, optax': 'import jax, haiku, optax',
-    'all components': 'import lambda_kit.components',
-    'the command run': 'import lambda_kit.commands.run',
-    'all components, and distrax': 'import distrax, lambda_kit.components',
+  'Python': 'pass',
+  'jax, haiku, optax': 'import jax, haiku, optax',
+  'all components': 'import lambda_kit.components',
+  'the command run': 'import lambda_kit.commands.run',
+  'all components, and distrax': 'import distrax, lambda_kit.components',
 }
 # The process tells its own peak: what the kernel tells its parent includes the parent's memory, before exec.
 _TELL = """
@@ -42,15 +43,22 @@ def measure(rounds: int = 5, starts: Mapping[str, str] = STARTS) -> list[dict[st
       if count:
         measured[name].append(figures)
   medians = {name: np.median(figures, axis=0) for name, figures in measured.items()}
-  return [dict(name=name, seconds=float(seconds), cpu_seconds=float(cpu), peak_rss_bytes=int(peak))
-          for name, (seconds, cpu, peak) in medians.items()]
+  return [
+    dict(name=name, seconds=float(seconds), cpu_seconds=float(cpu), peak_rss_bytes=int(peak))
+    for name, (seconds, cpu, peak) in medians.items()
+  ]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> tuple[str, list[str], list[list[str]]]:
   """Title, headings and lines of a table."""
-  return ('A start', ['what is imported', 's', 'CPU s', 'peak MB'],
-          [[row['name'], f'{row["seconds"]:.2f}', f'{row["cpu_seconds"]:.2f}', f'{row["peak_rss_bytes"] / 1e6:.0f}']
-           for row in rows])
+  return (
+    'A start',
+    ['what is imported', 's', 'CPU s', 'peak MB'],
+    [
+      [row['name'], f'{row["seconds"]:.2f}', f'{row["cpu_seconds"]:.2f}', f'{row["peak_rss_bytes"] / 1e6:.0f}']
+      for row in rows
+    ],
+  )
 
 
 def _start(statement: str) -> tuple[float, float, int]:

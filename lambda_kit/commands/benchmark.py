@@ -20,10 +20,11 @@ Where `learner` comes before `replay` and `shares` with the size paper_images, t
 An update at the paper's size takes half a minute on two busy cores, and compiling it as long.
 """
 
+from collections.abc import Iterator
 import functools
 import json
 import pathlib
-from typing import Any, Iterator
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -52,20 +53,26 @@ from lambda_kit.environments.safety_gym import environment
 
 _ROOT = resources.root()
 
-_PARTS = flags.DEFINE_list('parts', ['environment'],
-                           'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-                           'replay, shares, baselines, lidars, scaling, report, capacity, actors and start.')
+_PARTS = flags.DEFINE_list(
+  'parts',
+  ['environment'],
+  'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
+  'replay, shares, baselines, lidars, scaling, report, capacity, actors and start.',
+)
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
 _AGENT_STEPS = flags.DEFINE_integer('agent_steps', 500, 'Agent steps of an episode.', lower_bound=1)
 _SIZES = flags.DEFINE_list(
-    'sizes', [name for name, size in stand_ins.SIZES.items() if not size.plain],
-    f'Sizes of the learner, of {", ".join(stand_ins.SIZES)}. The plain one, a transcription that nobody has '
-    'optimised, takes minutes for an update, and 10 GB.')
-_UPDATES = flags.DEFINE_integer('updates', 3, 'Updates of the learner that are timed, after one that is not.',
-                                lower_bound=1)
+  'sizes',
+  [name for name, size in stand_ins.SIZES.items() if not size.plain],
+  f'Sizes of the learner, of {", ".join(stand_ins.SIZES)}. The plain one, a transcription that nobody has '
+  'optimised, takes minutes for an update, and 10 GB.',
+)
+_UPDATES = flags.DEFINE_integer(
+  'updates', 3, 'Updates of the learner that are timed, after one that is not.', lower_bound=1
+)
 _SPLIT = flags.DEFINE_bool('split', True, 'Also time the pieces of an update, each compiled on its own.')
-_PAPER_MEMORY = flags.DEFINE_bool('paper_memory', True, 'Also compile updates at the paper\'s size for `scaling`.')
+_PAPER_MEMORY = flags.DEFINE_bool('paper_memory', True, "Also compile updates at the paper's size for `scaling`.")
 _SCALING_FOLDER = flags.DEFINE_string('scaling_folder', None, 'Folder for the table and the figure of `scaling`.')
 _CAPACITY_FOLDER = flags.DEFINE_string('capacity_folder', None, 'Folder for the page of `capacity`.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the figures to.')
@@ -89,15 +96,21 @@ def _measure_environments() -> Iterator[list[dict]]:
 
 
 def _print_environment(result: dict) -> None:
-  labels = {'images': 'agent step, 64x64 image, action repeat 2', 'vectors': 'environment step, vector',
-            'resets': 'reset, vector'}
+  labels = {
+    'images': 'agent step, 64x64 image, action repeat 2',
+    'vectors': 'environment step, vector',
+    'resets': 'reset, vector',
+  }
   rows = []
   for name, label in labels.items():
     row = result[name]
     floor = [f'{row["floor_ms"]:.2f}', f'{row["times_floor"]:.2f}'] if 'floor_ms' in row else ['', '']
     rows.append([label, f'{row["theirs_ms"]:.2f}', f'{row["ours_ms"]:.2f}', f'{row["times_faster"]:.1f}', *floor])
-  _print_table(f'{result["task"]}: time of a step in ms, resets included (median of {result["rounds"]} rounds)',
-               ['what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'], rows)
+  _print_table(
+    f'{result["task"]}: time of a step in ms, resets included (median of {result["rounds"]} rounds)',
+    ['what', 'safety-gymnasium', 'lambda_kit', 'times faster', 'floor', 'times the floor'],
+    rows,
+  )
 
 
 def _measure_parallel() -> Iterator[list[dict]]:
@@ -107,10 +120,14 @@ def _measure_parallel() -> Iterator[list[dict]]:
     for name in ('image', 'vector'):
       simulator = functools.partial(environment.SafetyGymnasium, task=task, observations=(name,))
       rates[name] = parallel_speed.measure_scaling(
-          functools.partial(factory.make_environment, simulator=simulator, action_repeat=2))
+        functools.partial(factory.make_environment, simulator=simulator, action_repeat=2)
+      )
     results.append(dict(task=task, steps_per_second=rates))
-    _print_table(f'{task}: agent steps per second, action repeat 2, resets included', ['observation', *rates['image']],
-                 [[name, *(f'{rate:.0f}' for rate in row.values())] for name, row in rates.items()])
+    _print_table(
+      f'{task}: agent steps per second, action repeat 2, resets included',
+      ['observation', *rates['image']],
+      [[name, *(f'{rate:.0f}' for rate in row.values())] for name, row in rates.items()],
+    )
     yield results
 
 
@@ -118,14 +135,27 @@ def _measure_posterior() -> Iterator[dict]:
   result = posterior_speed.measure()
   time, memory = (lambda name: f'{result[name]:.2f}'), (lambda name: f'{result[name] / 1e6:.1f}')
   _print_table(
-      f'SWAG: {result["num_parameters"]:,} parameters, K = {result["num_models"]}, N = {result["num_samples"]} '
-      f'(median of {result["rounds"]} rounds)', ['what', 'ms', 'ms, otherwise', 'temporary MB', 'result MB'], [
-          ['N samples (otherwise: jax.random.normal)', time('sample_ms'), time('plain_sample_ms'),
-           memory('sample_temporary_bytes'), memory('samples_bytes')],
-          ['update between snapshots (otherwise: Adam alone)', time('update_ms'), time('point_update_ms'),
-           memory('update_temporary_bytes'), memory('state_bytes')],
-          ['update with a snapshot', time('snapshot_ms'), '', '', ''],
-      ])
+    f'SWAG: {result["num_parameters"]:,} parameters, K = {result["num_models"]}, N = {result["num_samples"]} '
+    f'(median of {result["rounds"]} rounds)',
+    ['what', 'ms', 'ms, otherwise', 'temporary MB', 'result MB'],
+    [
+      [
+        'N samples (otherwise: jax.random.normal)',
+        time('sample_ms'),
+        time('plain_sample_ms'),
+        memory('sample_temporary_bytes'),
+        memory('samples_bytes'),
+      ],
+      [
+        'update between snapshots (otherwise: Adam alone)',
+        time('update_ms'),
+        time('point_update_ms'),
+        memory('update_temporary_bytes'),
+        memory('state_bytes'),
+      ],
+      ['update with a snapshot', time('snapshot_ms'), '', '', ''],
+    ],
+  )
   yield result
 
 
@@ -139,26 +169,55 @@ def _measure_learner() -> Iterator[dict[str, dict]]:
       _print_pieces(name, results[name])
     yield results
   _print_table(
-      f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
-      ['size', 'compile s', 'cached s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
-      [[name, f'{row["trace_seconds"] + row["compile_seconds"]:.0f}', f'{row["cached_compile_seconds"]:.0f}',
+    f'An update of the learner (median of {_UPDATES.value}). Floor: its FLOP at the rate of a large product',
+    ['size', 'compile s', 'cached s', 'update s', 'CPU s', 'GFLOP', 'product GFLOP/s', 'floor / s', 'floor / CPU s'],
+    [
+      [
+        name,
+        f'{row["trace_seconds"] + row["compile_seconds"]:.0f}',
+        f'{row["cached_compile_seconds"]:.0f}',
         f'{row["seconds"]:.2f}',
-        f'{row["cpu_seconds"]:.2f}', f'{row["flop"] / 1e9:.0f}', f'{row["gemm_flop_per_second"] / 1e9:.0f}',
-        f'{row["floor_ratio"]:.2f}', f'{row["cpu_floor_ratio"]:.2f}'] for name, row in results.items()])
-  memory = {'arguments': 'argument_bytes', 'outputs': 'output_bytes', 'donated': 'donated_bytes',
-            'temporary': 'temporary_bytes', 'peak RSS of the process': 'peak_rss_bytes'}
-  _print_table('Memory of an update in GB, as compiled; donated: in arguments and outputs', ['size', *memory],
-               [[name, *(f'{row[column] / 1e9:.2f}' for column in memory.values())] for name, row in results.items()])
+        f'{row["cpu_seconds"]:.2f}',
+        f'{row["flop"] / 1e9:.0f}',
+        f'{row["gemm_flop_per_second"] / 1e9:.0f}',
+        f'{row["floor_ratio"]:.2f}',
+        f'{row["cpu_floor_ratio"]:.2f}',
+      ]
+      for name, row in results.items()
+    ],
+  )
+  memory = {
+    'arguments': 'argument_bytes',
+    'outputs': 'output_bytes',
+    'donated': 'donated_bytes',
+    'temporary': 'temporary_bytes',
+    'peak RSS of the process': 'peak_rss_bytes',
+  }
+  _print_table(
+    'Memory of an update in GB, as compiled; donated: in arguments and outputs',
+    ['size', *memory],
+    [[name, *(f'{row[column] / 1e9:.2f}' for column in memory.values())] for name, row in results.items()],
+  )
 
 
 def _print_pieces(name: str, result: dict) -> None:
   _print_table(
-      f'{name}: pieces of an update, each on its own',
-      ['piece', 's', 'CPU s', 'of the update', 'GFLOP', 'floor / s', 'floor / CPU s', 'temporary GB'],
-      [[piece, f'{row["seconds"]:.3f}', f'{row["cpu_seconds"]:.3f}',
-        f'{row["cpu_seconds"] / result["cpu_seconds"]:.0%}', f'{row["flop"] / 1e9:.1f}', f'{row["floor_ratio"]:.2f}',
-        f'{row["cpu_floor_ratio"]:.2f}', f'{row["temporary_bytes"] / 1e9:.2f}']
-       for piece, row in result['pieces'].items()])
+    f'{name}: pieces of an update, each on its own',
+    ['piece', 's', 'CPU s', 'of the update', 'GFLOP', 'floor / s', 'floor / CPU s', 'temporary GB'],
+    [
+      [
+        piece,
+        f'{row["seconds"]:.3f}',
+        f'{row["cpu_seconds"]:.3f}',
+        f'{row["cpu_seconds"] / result["cpu_seconds"]:.0%}',
+        f'{row["flop"] / 1e9:.1f}',
+        f'{row["floor_ratio"]:.2f}',
+        f'{row["cpu_floor_ratio"]:.2f}',
+        f'{row["temporary_bytes"] / 1e9:.2f}',
+      ]
+      for piece, row in result['pieces'].items()
+    ],
+  )
 
 
 def _measure_acting() -> Iterator[dict[str, dict]]:
@@ -264,18 +323,18 @@ def main(argv: list[str]) -> None:
 # By part: where its figures stand in the file, and what takes and prints them. It is given the figures of earlier
 # parts, and yields its own so far.
 _MEASUREMENTS = {
-    'environment': ('environments', lambda _: _measure_environments()),
-    'parallel': ('parallel', lambda _: _measure_parallel()),
-    'posterior': ('posterior', lambda _: _measure_posterior()),
-    'learner': ('learner', lambda _: _measure_learner()),
-    'acting': ('acting', lambda _: _measure_acting()),
-    'replay': ('replay', _measure_replay),
-    'shares': ('shares', _measure_shares),
-    'baselines': ('baselines', lambda _: _measure_baselines()),
-    'lidars': ('lidars', lambda _: _measure_lidars()),
-    'scaling': ('scaling', lambda _: _measure_scaling()),
-    'report': ('report', lambda _: _measure_report()),
-    'capacity': ('capacity', lambda _: _measure_capacity()),
-    'actors': ('actors', lambda _: _measure_actors()),
-    'start': ('start', lambda _: _measure_start()),
+  'environment': ('environments', lambda _: _measure_environments()),
+  'parallel': ('parallel', lambda _: _measure_parallel()),
+  'posterior': ('posterior', lambda _: _measure_posterior()),
+  'learner': ('learner', lambda _: _measure_learner()),
+  'acting': ('acting', lambda _: _measure_acting()),
+  'replay': ('replay', _measure_replay),
+  'shares': ('shares', _measure_shares),
+  'baselines': ('baselines', lambda _: _measure_baselines()),
+  'lidars': ('lidars', lambda _: _measure_lidars()),
+  'scaling': ('scaling', lambda _: _measure_scaling()),
+  'report': ('report', lambda _: _measure_report()),
+  'capacity': ('capacity', lambda _: _measure_capacity()),
+  'actors': ('actors', lambda _: _measure_actors()),
+  'start': ('start', lambda _: _measure_start()),
 }

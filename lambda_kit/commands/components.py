@@ -1,14 +1,13 @@
 """Lists all that gin files may name, with parameters and defaults, as Markdown.
 
-  lambda-kit components
-  lambda-kit components > docs/components.md
+lambda-kit components
+lambda-kit components > docs/components.md
 """
 
 import signal
 
 from absl import app
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.config import catalogue
 
 

@@ -16,10 +16,15 @@ from rich import console as rich_console
 
 from lambda_kit.commands import examination
 
-_CONTACT_SHEET = flags.DEFINE_string('contact_sheet', 'runs/doctor/sg6_views.png',
-                                     'Where to draw the first-person views of SG6; empty for no picture.')
-_COLOURS = {examination.State.OK: 'green', examination.State.WARNING: 'yellow', examination.State.FAILS: 'red',
-            examination.State.NOT_NEEDED: 'dim'}
+_CONTACT_SHEET = flags.DEFINE_string(
+  'contact_sheet', 'runs/doctor/sg6_views.png', 'Where to draw the first-person views of SG6; empty for no picture.'
+)
+_COLOURS = {
+  examination.State.OK: 'green',
+  examination.State.WARNING: 'yellow',
+  examination.State.FAILS: 'red',
+  examination.State.NOT_NEEDED: 'dim',
+}
 
 
 def main(argv: list[str]) -> None:

@@ -15,9 +15,9 @@ import pathlib
 from absl import flags
 
 from lambda_kit import resources
-from lambda_kit.training import checkpoint_evaluation
-from lambda_kit.config import configuration
 from lambda_kit.commands import launching
+from lambda_kit.config import configuration
+from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.training import experiment as experiment_lib
 
 _ROOT = resources.root()
@@ -25,16 +25,23 @@ _ROOT = resources.root()
 flags.adopt_module_key_flags(launching)
 
 _WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.', required=True)
-_WHICH = flags.DEFINE_enum('which', checkpoint_evaluation.NEWEST,
-                           [checkpoint_evaluation.NEWEST, checkpoint_evaluation.BEST],
-                           'Which checkpoint: the newest, or the best safe one.')
+_WHICH = flags.DEFINE_enum(
+  'which',
+  checkpoint_evaluation.NEWEST,
+  [checkpoint_evaluation.NEWEST, checkpoint_evaluation.BEST],
+  'Which checkpoint: the newest, or the best safe one.',
+)
 _STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint, instead of --which.', lower_bound=0)
 _EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
-_VIDEOS = flags.DEFINE_integer('videos', 0, 'Episodes to film. If any, the model also predicts the first one.',
-                               lower_bound=0)
+_VIDEOS = flags.DEFINE_integer(
+  'videos', 0, 'Episodes to film. If any, the model also predicts the first one.', lower_bound=0
+)
 _CALIBRATE = flags.DEFINE_integer(
-    'calibrate', 0, 'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
-    lower_bound=0)
+  'calibrate',
+  0,
+  'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
+  lower_bound=0,
+)
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
 
 
@@ -45,9 +52,17 @@ def main(argv: list[str]) -> None:
     config = workdir / 'config.gin'
     if not config.is_file():
       raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
-    configuration.parse([str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value,
-                        search_paths=[str(_ROOT)])
+    configuration.parse(
+      [str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value, search_paths=[str(_ROOT)]
+    )
     with experiment_lib.build() as experiment:
       checkpoint_evaluation.evaluate(
-          experiment, workdir, which=_WHICH.value, step=_STEP.value, more_episodes=_EPISODES.value,
-          num_videos=_VIDEOS.value, export_to=_EXPORT.value, num_calibrations=_CALIBRATE.value)
+        experiment,
+        workdir,
+        which=_WHICH.value,
+        step=_STEP.value,
+        more_episodes=_EPISODES.value,
+        num_videos=_VIDEOS.value,
+        export_to=_EXPORT.value,
+        num_calibrations=_CALIBRATE.value,
+      )

@@ -3,6 +3,7 @@
 Packages are imported one at a time and late, so that one that is missing or broken is found and not stumbled over.
 """
 
+from collections.abc import Callable, Sequence
 import enum
 import importlib.metadata
 import json
@@ -12,11 +13,11 @@ import platform
 import subprocess
 import sys
 import time
-from typing import Callable, NamedTuple, Sequence
+from typing import NamedTuple
 
 from lambda_kit import resources
-from lambda_kit.environments import opengl
 from lambda_kit.commands import requirements
+from lambda_kit.environments import opengl
 
 _SIMULATORS = 'simulators'
 _SETUP = 'lambda-kit setup'
@@ -25,6 +26,7 @@ _TASKS_ONLY = (_SIMULATORS, 'safety-gymnasium', 'OpenGL', 'views of SG6')  # Wha
 
 class State(enum.Enum):
   """What was found; the value is how it is shown."""
+
   OK = 'ok'
   WARNING = 'warning'
   FAILS = 'fails'
@@ -33,6 +35,7 @@ class State(enum.Enum):
 
 class Finding(NamedTuple):
   """One line of the report."""
+
   what: str
   state: State
   detail: str
@@ -41,20 +44,27 @@ class Finding(NamedTuple):
 
 def examine(contact_sheet: pathlib.Path | None) -> list[Finding]:
   """Looks at everything that a run needs; draws the views of SG6 into `contact_sheet`."""
-  findings = [Finding('machine', State.OK, f'{platform.platform()}, {os.cpu_count()} cores, {_memory()}'),
-              _python(),
-              _packages('packages', requirements.needs()),
-              _attempt('jax', _jax, _reinstall('jax')), _attempt('ffmpeg', _ffmpeg, _reinstall('imageio-ffmpeg'))]
-  simulators = _packages(_SIMULATORS, [*requirements.needs(requirements.TASKS),
-                                       requirements.need(requirements.SAFETY_GYMNASIUM)], _SETUP)
+  findings = [
+    Finding('machine', State.OK, f'{platform.platform()}, {os.cpu_count()} cores, {_memory()}'),
+    _python(),
+    _packages('packages', requirements.needs()),
+    _attempt('jax', _jax, _reinstall('jax')),
+    _attempt('ffmpeg', _ffmpeg, _reinstall('imageio-ffmpeg')),
+  ]
+  simulators = _packages(
+    _SIMULATORS, [*requirements.needs(requirements.TASKS), requirements.need(requirements.SAFETY_GYMNASIUM)], _SETUP
+  )
   findings.append(simulators)
   if simulators.state is not State.FAILS:
     findings.append(_simulation())
     imports = findings[-1].state is not State.FAILS
     findings += _backends(draw=imports)
     if contact_sheet is not None and imports:
-      findings.append(_attempt('views of SG6', lambda: _draw(contact_sheet),
-                               'another file by --contact_sheet, or none: --contact_sheet='))
+      findings.append(
+        _attempt(
+          'views of SG6', lambda: _draw(contact_sheet), 'another file by --contact_sheet, or none: --contact_sheet='
+        )
+      )
   return findings
 
 
@@ -62,8 +72,11 @@ def verdict(findings: Sequence[Finding]) -> tuple[str, bool]:
   """One sentence about all findings, and whether everything works."""
   failing = [finding.what for finding in findings if finding.state is State.FAILS]
   if failing:
-    built_in = (' The built-in CMDP (gin/tasks/grid.gin) runs without them.'
-                if all(what.startswith(_TASKS_ONLY) for what in failing) else '')
+    built_in = (
+      ' The built-in CMDP (gin/tasks/grid.gin) runs without them.'
+      if all(what.startswith(_TASKS_ONLY) for what in failing)
+      else ''
+    )
     return f'not ready: {", ".join(failing)}. The remedies are above.{built_in}', False
   warnings = ', '.join(finding.what for finding in findings if finding.state is State.WARNING)
   return f'everything works, with a warning about {warnings}.' if warnings else 'everything works.', True
@@ -109,6 +122,7 @@ def _memory() -> str:
 def _jax() -> str:
   import jax  # pylint: disable=g-import-not-at-top
   import jax.numpy as jnp  # pylint: disable=g-import-not-at-top
+
   size = 1024
   product = jax.jit(lambda x: x @ x)
   matrix = jnp.ones((size, size), jnp.float32)
@@ -130,6 +144,7 @@ def _simulation() -> Finding:
 
 def _import_simulators() -> str:
   from lambda_kit.environments.safety_gym import loading  # pylint: disable=g-import-not-at-top
+
   loading.safety_gymnasium()
   numpy = importlib.metadata.version('numpy')
   return f'imports; MuJoCo {opengl.import_mujoco().__version__} under numpy {numpy} draws all objects'
@@ -137,11 +152,13 @@ def _import_simulators() -> str:
 
 def _ffmpeg() -> str:
   import imageio_ffmpeg  # pylint: disable=g-import-not-at-top
+
   return imageio_ffmpeg.get_ffmpeg_version()
 
 
 def _draw(path: pathlib.Path) -> str:
   from lambda_kit.commands import sg6_views  # pylint: disable=g-import-not-at-top
+
   return sg6_views.draw_contact_sheet(path)
 
 
@@ -150,8 +167,10 @@ def _backends(draw: bool) -> list[Finding]:
   found = [_backend(backend, draw) for backend in opengl.BACKENDS]
   if all(finding.state is State.FAILS for finding in found):
     return found
-  return [finding._replace(state=State.NOT_NEEDED, remedy='') if finding.state is State.FAILS else finding
-          for finding in found]
+  return [
+    finding._replace(state=State.NOT_NEEDED, remedy='') if finding.state is State.FAILS else finding
+    for finding in found
+  ]
 
 
 def _backend(backend: str, draw: bool) -> Finding:

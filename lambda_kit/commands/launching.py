@@ -1,28 +1,32 @@
 """What commands share: how a process of them begins, and how it ends when something goes wrong."""
 
+from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
 import signal
 import sys
 import threading
-from typing import Any, Iterator
+from typing import Any
 
 from absl import app
 from absl import flags
 from absl import logging
 import jax
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import errors
 from lambda_kit import resources
 from lambda_kit.config import configuration
 
 GIN_FILE = flags.DEFINE_multi_string(
-    'gin_file', [], 'A gin file: of the grid (lambda-kit list), in any order, or of your own, which is read after '
-    'those. May be repeated.')
+  'gin_file',
+  [],
+  'A gin file: of the grid (lambda-kit list), in any order, or of your own, which is read after '
+  'those. May be repeated.',
+)
 GIN_BINDINGS = flags.DEFINE_multi_string(
-    'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.')
+  'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.'
+)
 TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
 
 

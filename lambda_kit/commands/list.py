@@ -15,11 +15,11 @@ from lambda_kit import resources
 from lambda_kit.config import axes
 
 _TITLES = {
-    axes.Axis.TASK: 'tasks: one, by --task (a task names its default size and agent)',
-    axes.Axis.SIZE: 'sizes: one, by --size',
-    axes.Axis.AGENT: 'agents: one, by --agent',
-    axes.Axis.PART: 'parts: any that fit together, by --parts',
-    axes.Axis.RUN: 'how it runs: any, by --parts, too',
+  axes.Axis.TASK: 'tasks: one, by --task (a task names its default size and agent)',
+  axes.Axis.SIZE: 'sizes: one, by --size',
+  axes.Axis.AGENT: 'agents: one, by --agent',
+  axes.Axis.PART: 'parts: any that fit together, by --parts',
+  axes.Axis.RUN: 'how it runs: any, by --parts, too',
 }
 
 

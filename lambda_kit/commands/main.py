@@ -6,28 +6,30 @@ Older Pythons read this file up to the check of their version, so its syntax is 
 import sys
 
 if sys.version_info < (3, 11):
-  sys.exit('error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` '
-           'finds a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable))
+  sys.exit(
+    'error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` '
+    'finds a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable)
+  )
 
 # pylint: disable=wrong-import-position
+from collections.abc import Sequence
 import difflib
 import importlib
 import signal
 import types
-from typing import Sequence
 
 # Each is a module of this package with a function `main(argv)`.
 COMMANDS = {
-    'run': 'Run an experiment that gin files describe, or go on with one.',
-    'evaluate': 'Evaluate a checkpoint of a run, film it, export its policy.',
-    'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
-    'report': 'Write tables, figures and a page about all runs in a folder.',
-    'study': 'Compare variants with the exact optimum of the built-in CMDP.',
-    'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
-    'components': 'List what gin files may name: components, parameters, defaults.',
-    'setup': 'Install what pip can\'t: the Safety-Gymnasium tasks.',
-    'doctor': 'Check what is installed and what works, with remedies.',
-    'benchmark': 'Measure speed and memory.',
+  'run': 'Run an experiment that gin files describe, or go on with one.',
+  'evaluate': 'Evaluate a checkpoint of a run, film it, export its policy.',
+  'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
+  'report': 'Write tables, figures and a page about all runs in a folder.',
+  'study': 'Compare variants with the exact optimum of the built-in CMDP.',
+  'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
+  'components': 'List what gin files may name: components, parameters, defaults.',
+  'setup': "Install what pip can't: the Safety-Gymnasium tasks.",
+  'doctor': 'Check what is installed and what works, with remedies.',
+  'benchmark': 'Measure speed and memory.',
 }
 
 
@@ -53,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _start(name: str, arguments: list[str]) -> None:
   try:
     from absl import app  # pylint: disable=import-outside-toplevel
+
     module = importlib.import_module(f'lambda_kit.commands.{name}')
   except Exception as error:  # pylint: disable=broad-except
     # Libraries that others are too old for fail in any way.
@@ -71,12 +74,14 @@ def _start(name: str, arguments: list[str]) -> None:
 
 def _unfit_packages() -> list[str]:
   from lambda_kit.commands import requirements  # pylint: disable=import-outside-toplevel
+
   return [str(need) for need in requirements.needs() if not need.is_met]
 
 
 def _show_in_help(module: types.ModuleType) -> None:
   """Makes `--help`, which is about the main module, tell about a command."""
   from absl import flags  # pylint: disable=import-outside-toplevel
+
   sys.modules['__main__'].__doc__ = module.__doc__
   for flag in flags.FLAGS.get_key_flags_for_module(module):
     flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
@@ -84,9 +89,16 @@ def _show_in_help(module: types.ModuleType) -> None:
 
 def _help() -> str:
   width = max(map(len, COMMANDS))
-  return '\n'.join([
-      'Safe model-based reinforcement learning, configured by gin files.', '',
-      'usage: lambda-kit <command> [flags]', '',
-      *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()), '',
-      'lambda-kit <command> --help tells about its flags. To begin with:', '',
-      '  lambda-kit run --task=grid'])
+  return '\n'.join(
+    [
+      'Safe model-based reinforcement learning, configured by gin files.',
+      '',
+      'usage: lambda-kit <command> [flags]',
+      '',
+      *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()),
+      '',
+      'lambda-kit <command> --help tells about its flags. To begin with:',
+      '',
+      '  lambda-kit run --task=grid',
+    ]
+  )

@@ -25,8 +25,9 @@ _ROOT = resources.root()
 
 _RUNS = flags.DEFINE_string('runs', 'runs', 'Folder with workdirs of runs, at any depth.')
 _OUT = flags.DEFINE_string('out', 'report', 'Folder for the report.')
-_ARCHIVE = flags.DEFINE_string('archive', None, 'Folder for what is small: every seed\'s numbers, learning curves, '
-                               'configurations.')
+_ARCHIVE = flags.DEFINE_string(
+  'archive', None, "Folder for what is small: every seed's numbers, learning curves, configurations."
+)
 _WATCH = flags.DEFINE_bool('watch', False, 'Go on, and write the report again when runs have written something.')
 _INTERVAL = flags.DEFINE_integer('interval', 30, 'Seconds between two looks with --watch.', lower_bound=1)
 

@@ -20,6 +20,7 @@ _TESTED_PYTHONS = ('3.11', '3.13')
 
 class Need(NamedTuple):
   """A package that is needed."""
+
   requirement: requirements.Requirement
   installed: str | None  # Its version; None without it.
 
@@ -36,8 +37,11 @@ class Need(NamedTuple):
 
 def needs(extra: str = '') -> list[Need]:
   """Packages that lambda_kit needs, or those that an extra adds."""
-  return [need(requirement) for requirement in _listed(extra)
-          if requirement.marker is None or requirement.marker.evaluate({'extra': extra})]
+  return [
+    need(requirement)
+    for requirement in _listed(extra)
+    if requirement.marker is None or requirement.marker.evaluate({'extra': extra})
+  ]
 
 
 def need(requirement: requirements.Requirement) -> Need:
@@ -52,8 +56,10 @@ def later_python() -> str:
   python = f'{sys.version_info.major}.{sys.version_info.minor}'
   if versions.Version(python) <= versions.Version(_TESTED_PYTHONS[1]):
     return ''
-  return (f'Python {python} is later than those that were tested, {" to ".join(_TESTED_PYTHONS)}, and MuJoCo '
-          f'{TESTED_MUJOCO} has no wheel for it; later ones simulate contacts a little differently.')
+  return (
+    f'Python {python} is later than those that were tested, {" to ".join(_TESTED_PYTHONS)}, and MuJoCo '
+    f'{TESTED_MUJOCO} has no wheel for it; later ones simulate contacts a little differently.'
+  )
 
 
 def other_mujoco() -> str:

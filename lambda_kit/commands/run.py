@@ -12,21 +12,20 @@ curve and a video, the replay, and checkpoints. A run that was stopped goes on, 
 its --workdir. --list shows all tasks, sizes, agents and parts.
 """
 
+from collections.abc import Sequence
 import datetime
 import pathlib
-from typing import Sequence
 
-from absl import app
 from absl import flags
 from absl import logging
 
 from lambda_kit import resources
-from lambda_kit.config import axes
-from lambda_kit.config import configuration
-from lambda_kit.training import hosts
 from lambda_kit.commands import launching
 from lambda_kit.commands import list as list_lib
+from lambda_kit.config import axes
+from lambda_kit.config import configuration
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import hosts
 from lambda_kit.training import rehearsal
 from lambda_kit.training import train as train_lib
 
@@ -41,24 +40,37 @@ _PARTS = flags.DEFINE_list('parts', [], 'Parts to swap, and ways to run: names o
 _LIST = flags.DEFINE_bool('list', False, 'Print all tasks, sizes, agents and parts, and stop.')
 _SEED = flags.DEFINE_integer('seed', None, 'Seed of the run. Default: what the gin files say, or 0.', lower_bound=0)
 _WORKDIR = flags.DEFINE_string(
-    'workdir', None, 'Folder for all that the run writes; if it holds a run, that run goes on. Default: a new folder in '
-    'runs/, named after the gin files.')
+  'workdir',
+  None,
+  'Folder for all that the run writes; if it holds a run, that run goes on. Default: a new folder in '
+  'runs/, named after the gin files.',
+)
 _ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
-    'allow_config_change', False, 'Let a run go on with another configuration than it began with.')
+  'allow_config_change', False, 'Let a run go on with another configuration than it began with.'
+)
 _DRY_RUN = flags.DEFINE_bool(
-    'dry_run', False, 'Print the resolved config, act, learn and evaluate once with made-up data, say how much memory '
-    'and time the run needs, and stop. Writes nothing.')
+  'dry_run',
+  False,
+  'Print the resolved config, act, learn and evaluate once with made-up data, say how much memory '
+  'and time the run needs, and stop. Writes nothing.',
+)
 _HOSTS = flags.DEFINE_string(
-    'hosts', None, 'Learn on the devices of several hosts, each with this command: auto under SLURM, or '
-    'address:port,processes,number of this process. See docs/scale.md.')
+  'hosts',
+  None,
+  'Learn on the devices of several hosts, each with this command: auto under SLURM, or '
+  'address:port,processes,number of this process. See docs/scale.md.',
+)
 
 
 def _named_files() -> tuple[str | None, list[str]]:
   """The task and the other gin files that flags name."""
   library = axes.Library([_ROOT])
   files = list(launching.GIN_FILE.value)
-  for names, where in (([_SIZE.value], [axes.Axis.SIZE]), ([_AGENT.value], [axes.Axis.AGENT]),
-                       (_PARTS.value, [axes.Axis.PART, axes.Axis.RUN])):
+  for names, where in (
+    ([_SIZE.value], [axes.Axis.SIZE]),
+    ([_AGENT.value], [axes.Axis.AGENT]),
+    (_PARTS.value, [axes.Axis.PART, axes.Axis.RUN]),
+  ):
     files += [library.find(name, where) for name in names if name]
   if _TASK.value:
     return library.find(_TASK.value, [axes.Axis.TASK]), files
@@ -101,7 +113,9 @@ def main(argv: list[str]) -> None:
     return
   with launching.explained('Interrupted.'):
     task, gin_files = _named_files()
-  workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir([task, *gin_files] if task else gin_files)
+  workdir = (
+    pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir([task, *gin_files] if task else gin_files)
+  )
   with launching.explained(f'Interrupted. To go on: the same command with --workdir={workdir}'):
     if _HOSTS.value:
       if not _WORKDIR.value:

@@ -16,8 +16,8 @@ import sysconfig
 
 from absl import app
 
-from lambda_kit.environments import opengl
 from lambda_kit.commands import requirements
+from lambda_kit.environments import opengl
 
 
 def main(argv: list[str]) -> None:
@@ -73,7 +73,9 @@ def _tell_about_opengl() -> None:
   if working:
     print(f'OpenGL works: {working[0].backend}, {working[0].detail}.')
     return
-  print('OpenGL does not work, so there are no images and no videos; tasks on vectors need none. On Debian and Ubuntu: '
-        f'apt-get install --no-install-recommends {opengl.PACKAGES}')
+  print(
+    'OpenGL does not work, so there are no images and no videos; tasks on vectors need none. On Debian and Ubuntu: '
+    f'apt-get install --no-install-recommends {opengl.PACKAGES}'
+  )
   for probe in probes:
     print(f'  {probe.backend}: {probe.detail}')

@@ -13,13 +13,13 @@ from lambda_kit.environments.safety_gym import environment as environment_lib
 
 # The tasks of SG6, and the options that make each of its pictures.
 SG6_VIEWS = {
-    'PointGoal1': dict(task='SafetyPointGoal1-v0'),
-    'PointGoal2': dict(task='SafetyPointGoal2-v0'),
-    'CarGoal1': dict(task='SafetyCarGoal1-v0'),
-    'PointPush1': dict(task='SafetyPointPush1-v0'),
-    'PointButton1': dict(task='SafetyPointButton1-v0'),
-    'DoggoGoal1': dict(task='SafetyDoggoGoal1-v0'),
-    'ObservablePointPush1': dict(task='SafetyPointPush1-v0', box_alpha=0.5),
+  'PointGoal1': dict(task='SafetyPointGoal1-v0'),
+  'PointGoal2': dict(task='SafetyPointGoal2-v0'),
+  'CarGoal1': dict(task='SafetyCarGoal1-v0'),
+  'PointPush1': dict(task='SafetyPointPush1-v0'),
+  'PointButton1': dict(task='SafetyPointButton1-v0'),
+  'DoggoGoal1': dict(task='SafetyDoggoGoal1-v0'),
+  'ObservablePointPush1': dict(task='SafetyPointPush1-v0', box_alpha=0.5),
 }
 
 

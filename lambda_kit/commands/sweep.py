@@ -17,12 +17,10 @@ import sys
 from absl import flags
 
 from lambda_kit import resources
-from lambda_kit.config import axes
-from lambda_kit.training.checkpoints import lock
-from lambda_kit.commands import launching
-from lambda_kit.training import study
 from lambda_kit.analysis.reports import problems
 from lambda_kit.analysis.reports import report
+from lambda_kit.commands import launching
+from lambda_kit.config import axes
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import executors
 from lambda_kit.sweeps import grid
@@ -31,6 +29,8 @@ from lambda_kit.sweeps import memory
 from lambda_kit.sweeps import status as status_lib
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
+from lambda_kit.training import study
+from lambda_kit.training.checkpoints import lock
 
 _ROOT = resources.root()
 
@@ -38,21 +38,28 @@ flags.adopt_module_key_flags(launching)
 
 _TASKS = flags.DEFINE_list('tasks', [], 'sg6 (six tasks), names of tasks, or gin files. Default: the first --gin_file.')
 _SIZE = flags.DEFINE_string('size', None, 'Of all runs: a name, such as quick. Default: what the task says.')
-_VARIANTS = flags.DEFINE_list('variants', [study.BASE], 'Names of agents, parts and sizes, several joined by +, or gin '
-                              'files; lambda is the experiment as it is.')
+_VARIANTS = flags.DEFINE_list(
+  'variants',
+  [study.BASE],
+  'Names of agents, parts and sizes, several joined by +, or gin files; lambda is the experiment as it is.',
+)
 _SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of them: 0,3,7.')
 _FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Where workdirs, outputs and the report go.')
 _EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs are run.')
 _RUN_CORES = flags.DEFINE_integer('run_cores', 1, 'Cores of one run.', lower_bound=1)
 _RUN_MEMORY = flags.DEFINE_float(
-    'run_memory', None, f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, and those of the '
-    'largest replay of pictures.', lower_bound=0.0)
+  'run_memory',
+  None,
+  f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, and those of the '
+  'largest replay of pictures.',
+  lower_bound=0.0,
+)
 _RUN_GPUS = flags.DEFINE_integer('run_gpus', 0, 'GPUs of one run.', lower_bound=0)
 _CORES = flags.DEFINE_integer('cores', None, 'Local: cores of all runs together. Default: all.', lower_bound=1)
 _MEMORY = flags.DEFINE_float('memory', None, 'Local: gigabytes of all runs together. Default: what is free.')
 _GPUS = flags.DEFINE_list('gpus', [], 'Local: ids of the GPUs of all runs together.')
 _SLURM = flags.DEFINE_multi_string('slurm', [], 'SLURM: an option of sbatch, such as partition=gpu; may be repeated.')
-_RAY_ADDRESS = flags.DEFINE_string('ray_address', 'auto', 'Ray: host:port of the cluster. Default: this machine\'s.')
+_RAY_ADDRESS = flags.DEFINE_string('ray_address', 'auto', "Ray: host:port of the cluster. Default: this machine's.")
 _MAX_RETRIES = flags.DEFINE_integer('max_retries', 2, 'How often a run that failed is tried again.', lower_bound=0)
 _KEEP_GOING = flags.DEFINE_bool('keep_going', False, 'Go on if an experiment fails at once with every seed.')
 _INDEX = flags.DEFINE_integer('index', None, 'Only this run of the grid, from 0, on this machine: for job arrays.')
@@ -62,13 +69,21 @@ _DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, as a shell u
 def _make_grid() -> list[grid.Run]:
   size = [axes.Library([_ROOT]).find(_SIZE.value, [axes.Axis.SIZE])] if _SIZE.value else []
   runs = grid.make_grid(
-      _ROOT, _TASKS.value, _VARIANTS.value, grid.parse_seeds(_SEEDS.value), [*launching.GIN_FILE.value, *size],
-      launching.GIN_BINDINGS.value, pathlib.Path(_FOLDER.value).resolve())
+    _ROOT,
+    _TASKS.value,
+    _VARIANTS.value,
+    grid.parse_seeds(_SEEDS.value),
+    [*launching.GIN_FILE.value, *size],
+    launching.GIN_BINDINGS.value,
+    pathlib.Path(_FOLDER.value).resolve(),
+  )
   if _INDEX.value is None:
     return runs
   if not 0 <= _INDEX.value < len(runs):
-    raise errors.SweepError(f'--index={_INDEX.value}, but the grid has {len(runs)} runs: indices are 0 to '
-                            f'{len(runs) - 1}, as in sbatch --array=0-{len(runs) - 1}.')
+    raise errors.SweepError(
+      f'--index={_INDEX.value}, but the grid has {len(runs)} runs: indices are 0 to '
+      f'{len(runs) - 1}, as in sbatch --array=0-{len(runs) - 1}.'
+    )
   return [runs[_INDEX.value]]
 
 
@@ -80,9 +95,17 @@ def _make_executor(folder: pathlib.Path, run_memory: float) -> interfaces.Execut
       raise errors.SweepError(f'--slurm={option} is no option with a value. Write --slurm=partition=gpu.')
     slurm[name.replace('-', '_')] = int(value) if value.isdecimal() else value
   return executors.make_executor(
-      'local' if _INDEX.value is not None else _EXECUTOR.value, folder, executors.Options(
-          interfaces.Needs(_RUN_CORES.value, run_memory, _RUN_GPUS.value), _CORES.value, _MEMORY.value,
-          _GPUS.value, slurm, _RAY_ADDRESS.value))
+    'local' if _INDEX.value is not None else _EXECUTOR.value,
+    folder,
+    executors.Options(
+      interfaces.Needs(_RUN_CORES.value, run_memory, _RUN_GPUS.value),
+      _CORES.value,
+      _MEMORY.value,
+      _GPUS.value,
+      slurm,
+      _RAY_ADDRESS.value,
+    ),
+  )
 
 
 def _prepare_folder(folder: pathlib.Path) -> None:
@@ -131,12 +154,15 @@ def _sweep() -> None:
         statuses = _run(runs, folder, run_memory)
         _write_report(folder)
     except lock.WorkdirLockedError as error:  # Of this folder: runs are other processes.
-      raise errors.SweepError(f'Another sweep is at work in {folder}. Wait for it to end, or choose another '
-                              '--folder.') from error
+      raise errors.SweepError(
+        f'Another sweep is at work in {folder}. Wait for it to end, or choose another --folder.'
+      ) from error
   failed = sum(status.state is interfaces.State.FAILED for status in statuses)
   if failed:
-    raise errors.SweepError(f'{failed} of {len(runs)} runs failed; the table says why. The same command tries them '
-                            'again, from where they were.')
+    raise errors.SweepError(
+      f'{failed} of {len(runs)} runs failed; the table says why. The same command tries them '
+      'again, from where they were.'
+    )
 
 
 def main(argv: list[str]) -> None:

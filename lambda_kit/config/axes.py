@@ -12,6 +12,7 @@ A line `# Fits: gin/sg6_*.gin gin/agents/lambda.gin` in a file says which files 
 it does not mention, all.
 """
 
+from collections.abc import Iterable, Sequence
 import dataclasses
 import difflib
 import enum
@@ -19,14 +20,13 @@ import fnmatch
 import os
 import pathlib
 import re
-from typing import Iterable, Sequence
 
 from lambda_kit import errors
 
 GIN = 'gin'
 SG6 = 'sg6'
 SAVED = '# The whole configuration of a run, as lambda_kit resolved it.'  # First line of a config.gin.
-_INCLUDE = re.compile(r'''^include\s+['"](.+?)['"]''', re.MULTILINE)
+_INCLUDE = re.compile(r"""^include\s+['"](.+?)['"]""", re.MULTILINE)
 _FITS = re.compile(r'^# Fits: (.+)$', re.MULTILINE)
 
 
@@ -36,6 +36,7 @@ class ConfigurationError(errors.UserError, ValueError):
 
 class Axis(enum.Enum):
   """In the order in which files are read. The value is the folder in gin/."""
+
   TASK = 'tasks'
   SIZE = 'sizes'
   AGENT = 'agents'
@@ -58,6 +59,7 @@ _ORDER = {axis: number for number, axis in enumerate(Axis)}
 @dataclasses.dataclass(frozen=True)
 class File:
   """A gin file on an axis."""
+
   name: str  # As it was named, or as other files include it.
   path: pathlib.Path
   axis: Axis
@@ -82,8 +84,11 @@ class File:
     """Whether the files can meet, as far as this one says. Of files of one's own it says nothing."""
     patterns = [word for words in _FITS.findall(self.text) for word in words.split()]
     relevant = [pattern for pattern in patterns if axis_of(pattern) is other.axis]
-    return (not relevant or axis_of(other.name) is not other.axis or
-            any(fnmatch.fnmatch(other.name, pattern) for pattern in relevant))
+    return (
+      not relevant
+      or axis_of(other.name) is not other.axis
+      or any(fnmatch.fnmatch(other.name, pattern) for pattern in relevant)
+    )
 
 
 def axis_of(name: str) -> Axis:
@@ -138,8 +143,10 @@ class Library:
     if key in known:
       return known[key]
     what = ' or '.join(dict.fromkeys(axis.noun for axis in axes))
-    raise ConfigurationError(f'There is no {what} {name!r}.{did_you_mean(name, known)} Known are '
-                             f'{", ".join(sorted(known))}, and any gin file by its path.')
+    raise ConfigurationError(
+      f'There is no {what} {name!r}.{did_you_mean(name, known)} Known are '
+      f'{", ".join(sorted(known))}, and any gin file by its path.'
+    )
 
   def arrange(self, names: Sequence[str], task: str | None = None) -> list[File]:
     """The files to read, in order, each once: those that are named, and defaults that they include.
@@ -234,16 +241,21 @@ def _check_complete(files: Sequence[File]) -> None:
   task = next((file for file in files if file.axis is Axis.TASK), None)
   for file in files:
     if task is None and file.axis is not Axis.OWN:
-      raise ConfigurationError(f'{file.name} needs a task, and none was named: give --task=pointgoal1 or another of '
-                               '--list, or a gin file of your own.')
+      raise ConfigurationError(
+        f'{file.name} needs a task, and none was named: give --task=pointgoal1 or another of '
+        '--list, or a gin file of your own.'
+      )
     if task is not None and task.is_saved and file.axis in (Axis.SIZE, Axis.AGENT):
-      raise ConfigurationError(f"{file.name} can't meet {task.name}, the whole configuration of a run: name the task "
-                               'and the files that it was made of.')
+      raise ConfigurationError(
+        f"{file.name} can't meet {task.name}, the whole configuration of a run: name the task "
+        'and the files that it was made of.'
+      )
 
 
 def _check_fits(files: Sequence[File]) -> None:
   for file in files:
     for other in files:
       if file is not other and not file.fits(other):
-        raise ConfigurationError(f'{file.name} does not fit {other.name}: it is for '
-                                 f'{" and ".join(_FITS.findall(file.text))}.')
+        raise ConfigurationError(
+          f'{file.name} does not fit {other.name}: it is for {" and ".join(_FITS.findall(file.text))}.'
+        )

@@ -27,8 +27,10 @@ def markdown(package: str = 'lambda_kit') -> str:
     if module.split('.')[0] == package:
       folder = module.rpartition('.')[0].replace('.', '/')
       folders.setdefault(folder, []).append((gin_internals.short_name(selector), _entry(selector, component)))
-  sections = [f'## {folder}/\n\n' + '\n'.join(entry for _, entry in sorted(entries))
-              for folder, entries in sorted(folders.items())]
+  sections = [
+    f'## {folder}/\n\n' + '\n'.join(entry for _, entry in sorted(entries))
+    for folder, entries in sorted(folders.items())
+  ]
   return '\n'.join([_INTRODUCTION, *sections])
 
 
@@ -39,8 +41,9 @@ def _entry(selector: str, component: Any) -> str:
   text = f'{_first_sentence(component)} In [{pathlib.Path(path).name}](../{path}).'
   if signature.required:
     text += f' Needs {", ".join(f"`{parameter}`" for parameter in signature.required)}.'
-  bindings = [f'{name}.{parameter} = {_gin_text(value)}' for parameter, value in signature.defaults.items()
-              if parameter != 'name']  # Haiku's name of a module.
+  bindings = [
+    f'{name}.{parameter} = {_gin_text(value)}' for parameter, value in signature.defaults.items() if parameter != 'name'
+  ]  # Haiku's name of a module.
   lines = [_wrapped(text, '')] + ([''] if bindings else []) + [_wrapped(binding, '    ') for binding in bindings]
   return '\n'.join([f'### {name}', '', *lines, ''])
 
@@ -52,8 +55,14 @@ def _first_sentence(component: Any) -> str:
 
 
 def _wrapped(text: str, indent: str) -> str:
-  return textwrap.fill(text, 118, initial_indent=indent, subsequent_indent=indent and indent + '    ',
-                       break_long_words=False, break_on_hyphens=False)
+  return textwrap.fill(
+    text,
+    118,
+    initial_indent=indent,
+    subsequent_indent=indent and indent + '    ',
+    break_long_words=False,
+    break_on_hyphens=False,
+  )
 
 
 def _gin_text(value: Any) -> str:

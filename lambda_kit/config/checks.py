@@ -4,8 +4,8 @@ Gin ignores a misspelt scope, an unused macro and the parameters of a part that 
 The argument is static: what a run can use is what references lead to from one root configurable.
 """
 
-import collections
-from typing import Any, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from lambda_kit.config import axes
 from lambda_kit.config import gin_internals
@@ -64,8 +64,11 @@ class Checker:
   def _was_alive(self, binding: layers.Binding) -> bool:
     """Whether a binding was of use at the end of its file, or of one that includes it: a later one swapped its part."""
     index = max(i for i, other in enumerate(self._history) if other is binding)
-    return any(binding.key in Reach(self._root, {other.key: other.value for other in self._history[:end]}).alive
-               for end in self._ends if index < end < len(self._history))
+    return any(
+      binding.key in Reach(self._root, {other.key: other.value for other in self._history[:end]}).alive
+      for end in self._ends
+      if index < end < len(self._history)
+    )
 
   def _find_conflicts(self) -> list[str]:
     """Two parts that bind one parameter, each to something else: neither is the later one."""
@@ -77,8 +80,11 @@ class Checker:
       other = bound.setdefault(binding.key, binding)
       if other.file is not binding.file and repr(other.value) != repr(binding.value):
         names = other.file.name, binding.file.name
-        problems.setdefault(names, f"{names[0]} and {names[1]} can't meet: they set {binding.key} to "
-                            f'{shorten(other.value)} and to {shorten(binding.value)}. Choose one.')
+        problems.setdefault(
+          names,
+          f"{names[0]} and {names[1]} can't meet: they set {binding.key} to "
+          f'{shorten(other.value)} and to {shorten(binding.value)}. Choose one.',
+        )
     return list(problems.values())
 
   def _find_files_without_effect(self) -> list[str]:
@@ -94,24 +100,31 @@ class Checker:
         axis = axes.Axis.TASK if '.environments.' in key.selector else axes.Axis.AGENT
         files = {binding.file.axis: binding.file.name for binding in self._history if binding.file is not None}
         other = files.get(axis) or files.get(axes.Axis.TASK, 'the rest')  # The task may be a whole configuration.
-        problems.append(f'{file.name} has no effect with {other}: nothing refers to '
-                        f'{gin_internals.short_name(key.selector)}.')
+        problems.append(
+          f'{file.name} has no effect with {other}: nothing refers to {gin_internals.short_name(key.selector)}.'
+        )
     return problems
 
   def _find_missing(self) -> list[str]:
     """Macros without a value, values left `%gin.REQUIRED`, arguments that neither gin nor a caller supplies."""
     root = Node((), self._root)
     # Python calls the root, and may pass what has no default at all.
-    problems = [f'{key} must be set. {_how_to_set(key)}' for key in
-                (Key('', self._root, parameter) for parameter in gin_internals.signature(self._root).marked)
-                if key.parameter not in self._reach.parameters(root)]
+    problems = [
+      f'{key} must be set. {_how_to_set(key)}'
+      for key in (Key('', self._root, parameter) for parameter in gin_internals.signature(self._root).marked)
+      if key.parameter not in self._reach.parameters(root)
+    ]
     unused_macros = [key.scope for key in self._config if key.selector == MACRO and key not in self._reach.alive]
     for key in sorted(self._reach.alive):
       if gin_internals.is_required(self._config[key]):
         what, suggestion = f'{key} must be set', ''
         if key.selector == MACRO:
-          users = [edge.holder for node, edges in self._reach.edges.items() for edge in edges
-                   if node.selector == MACRO and key in self._reach.parameters(node).values()]
+          users = [
+            edge.holder
+            for node, edges in self._reach.edges.items()
+            for edge in edges
+            if node.selector == MACRO and key in self._reach.parameters(node).values()
+          ]
           what = f'the macro {key} must be set (used by {_join(users)})'
           suggestion = _did_you_misspell(key.scope, unused_macros)
         problems.append(f'{self._source(key)}: {what}. {_how_to_set(key)}{suggestion}')
@@ -120,15 +133,20 @@ class Checker:
       name = '/'.join(node.scope)
       if node.selector == MACRO and not bound:
         macro = Key(name, MACRO, 'value')
-        problems.append(f'{self._source(edges[0].holder)}: the macro {name}, used by '
-                        f'{_join(edge.holder for edge in edges)}, is never defined. '
-                        f'{_how_to_set(macro)}{_did_you_misspell(name, unused_macros)}')
+        problems.append(
+          f'{self._source(edges[0].holder)}: the macro {name}, used by '
+          f'{_join(edge.holder for edge in edges)}, is never defined. '
+          f'{_how_to_set(macro)}{_did_you_misspell(name, unused_macros)}'
+        )
       elif not node.selector.startswith('gin.'):
         called = [edge for edge in edges if edge.reference.evaluate]
         required = gin_internals.signature(node.selector).required if called else []
-        problems.extend(f"{self._source(called[0].holder)}: {called[0].reference} has no value for '{parameter}'. "
-                        f'{_how_to_set(Key(name, node.selector, parameter))}'
-                        for parameter in required if parameter not in bound)
+        problems.extend(
+          f"{self._source(called[0].holder)}: {called[0].reference} has no value for '{parameter}'. "
+          f'{_how_to_set(Key(name, node.selector, parameter))}'
+          for parameter in required
+          if parameter not in bound
+        )
     return problems
 
   def _explain(self, key: Key) -> str:
@@ -147,23 +165,28 @@ class Checker:
     if key.scope not in self._reach.scopes(key.selector):
       for edge in (edge for node in nodes for edge in self._reach.edges[node]):
         if key.scope == '/'.join(edge.holder_scope) and not edge.reference.scopes and not edge.reference.evaluate:
-          return (f"{self._show(edge.holder)} has no parentheses: it is called later, outside the scope '{key.scope}'. "
-                  f'Write @{key.scope}/{name} there.')
+          return (
+            f"{self._show(edge.holder)} has no parentheses: it is called later, outside the scope '{key.scope}'. "
+            f'Write @{key.scope}/{name} there.'
+          )
       scopes = ('/'.join(node.scope) for node in nodes)
       macro = next((scope for scope in scopes if Key(scope, MACRO, 'value') in self._config), None)
       hint = f' The macro {macro} is a scope of its own, which replaces others.' if macro else ''
       return f"{name} is not used in the scope '{key.scope}', only {_list_scopes(nodes)}.{hint}"
     depth = len(key.scope.split('/')) if key.scope else 0
-    winners = {self._reach.parameters(node)[key.parameter] for node in nodes
-               if '/'.join(node.scope[:depth]) == key.scope}
+    winners = {
+      self._reach.parameters(node)[key.parameter] for node in nodes if '/'.join(node.scope[:depth]) == key.scope
+    }
     return f'each use of {name} has a narrower binding: {", ".join(self._show(winner) for winner in sorted(winners))}.'
 
   def _what_changed(self, key: Key) -> str:
     """Names the binding that led to `key` until it was bound to something else."""
     for holder, value, source, _ in self._history:
       if _refers_to(value, key) and not _refers_to(self._config[holder], key):
-        return f' {holder} was {shorten(value)} ({source}), but is now {shorten(self._config[holder])} ' \
-               f'({self._source(holder)}).'
+        return (
+          f' {holder} was {shorten(value)} ({source}), but is now {shorten(self._config[holder])} '
+          f'({self._source(holder)}).'
+        )
     return ''
 
   def _what_is_there_instead(self, key: Key) -> str:
@@ -174,8 +197,12 @@ class Checker:
     if holders:
       return f' but {_join(holders)}, which configures nothing either.'
     package = gin_internals.package(key.selector)
-    others = {f'{edge.holder} is {shorten(edge.reference)}' for node, edges in self._reach.edges.items()
-              for edge in edges if edge.holder.selector != MACRO and gin_internals.package(node.selector) == package}
+    others = {
+      f'{edge.holder} is {shorten(edge.reference)}'
+      for node, edges in self._reach.edges.items()
+      for edge in edges
+      if edge.holder.selector != MACRO and gin_internals.package(node.selector) == package
+    }
     return f': {", ".join(sorted(others)[:3])}.' if others else '.'
 
 
@@ -210,14 +237,16 @@ def find_unused(root: str, config: Config, later: Collection[str]) -> dict[Key, 
 
 def shorten(value: Any, length: int = 60) -> str:
   text = repr(value)
-  return text if len(text) <= length else f'{text[:length - 3]}...'
+  return text if len(text) <= length else f'{text[: length - 3]}...'
 
 
 def _refers_to(value: Any, key: Key) -> bool:
   """True if the value holds a reference to the macro, or to the configurable in any scope, that `key` configures."""
-  return any(gin_internals.target(reference) == key.selector and
-             (key.selector != MACRO or '/'.join(reference.scopes) == key.scope)
-             for reference in gin_internals.references(value))
+  return any(
+    gin_internals.target(reference) == key.selector
+    and (key.selector != MACRO or '/'.join(reference.scopes) == key.scope)
+    for reference in gin_internals.references(value)
+  )
 
 
 def _join(keys: Iterable[Key]) -> str:

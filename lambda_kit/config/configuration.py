@@ -7,15 +7,16 @@ ignore or report too late is a `ConfigurationError` with one line for each probl
 meant.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 import difflib
 import math
 import os
 import re
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from absl import logging
-import gin
 
+import gin
 from lambda_kit import files
 from lambda_kit.config import axes
 from lambda_kit.config import checks
@@ -28,6 +29,7 @@ Key = gin_internals.Key
 
 class _Parsed(NamedTuple):
   """What the last `parse` found. It is global, as gin's configuration is."""
+
   root: str = ''
   bindings: dict[Key, layers.Binding] = {}
   unused: Sequence[Key] = ()
@@ -36,8 +38,13 @@ class _Parsed(NamedTuple):
 _parsed = _Parsed()
 
 
-def parse(gin_files: Sequence[str], bindings: Sequence[str] = (), search_paths: Sequence[str] = (),
-          root: str = 'experiment', task: str | None = None) -> None:
+def parse(
+  gin_files: Sequence[str],
+  bindings: Sequence[str] = (),
+  search_paths: Sequence[str] = (),
+  root: str = 'experiment',
+  task: str | None = None,
+) -> None:
   """Replaces gin's configuration by that of the files and flags, and checks it without building anything.
 
   Args:
@@ -66,8 +73,10 @@ def parse(gin_files: Sequence[str], bindings: Sequence[str] = (), search_paths: 
 
 def unused_bindings() -> list[str]:
   """Bindings for parts that this run did not choose, each with its source. Worth a line in the log."""
-  return [f'{key} = {checks.shorten(_parsed.bindings[key].value)} ({_parsed.bindings[key].source})'
-          for key in sorted(_parsed.unused, key=str)]
+  return [
+    f'{key} = {checks.shorten(_parsed.bindings[key].value)} ({_parsed.bindings[key].source})'
+    for key in sorted(_parsed.unused, key=str)
+  ]
 
 
 def check_operative(later: Sequence[str] = ()) -> None:
@@ -114,16 +123,19 @@ def save_config(path: str | os.PathLike[str]) -> None:
 
 def differing_lines(before: str, after: str) -> list[str]:
   """What changed between two texts of `resolved_config`: '- ' and '+ ' with a line each. Comments count for nothing."""
-  strip = lambda text: [re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines()
-                        if line and line[0] != '#']
+  strip = lambda text: [
+    re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines() if line and line[0] != '#'
+  ]
   return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
 
 
 def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, Any] | None = None) -> None:
   """Writes the parameters that the run has used so far, defaults included; some of them with other values, by name."""
   replaced = replaced or {}
-  bindings = {key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
-              for key, value in gin_internals.operative_bindings().items()}
+  bindings = {
+    key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
+    for key, value in gin_internals.operative_bindings().items()
+  }
   _write(path, _format_config(bindings, {}))
 
 
@@ -158,6 +170,7 @@ def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str
 
 def format_value(value: Any, width: int = 100) -> str:
   """A value as gin text, over several lines if it is longer than `width`."""
+
   def enclose(items: Iterable[str], opening: str, closing: str) -> str:
     items = list(items)
     line = f'{opening}{", ".join(items)}{closing}'

@@ -3,10 +3,11 @@
 They are those of gin-config 0.5.0, which pyproject.toml pins.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import inspect
 import typing
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from gin import config as gin_config
 from gin import config_parser
@@ -26,6 +27,7 @@ SINGLETON = 'gin.singleton'
 
 class Key(NamedTuple):
   """What a binding sets."""
+
   scope: str  # 'a/b', or '' outside any scope; for a macro, its name
   selector: str  # complete: with the module
   parameter: str
@@ -38,6 +40,7 @@ class Key(NamedTuple):
 
 class UnknownReference(NamedTuple):
   """Stands in a value where a reference names no configurable, or more than one."""
+
   name: str
 
 
@@ -71,15 +74,21 @@ def next_line(parser: Parser) -> int:
 
 def bindings() -> dict[Key, Any]:
   """The configuration as it stands."""
-  return {Key(scope, selector, parameter): value for (scope, selector), values in gin_config._CONFIG.items()
-          for parameter, value in values.items()}
+  return {
+    Key(scope, selector, parameter): value
+    for (scope, selector), values in gin_config._CONFIG.items()
+    for parameter, value in values.items()
+  }
 
 
 def operative_bindings() -> dict[Key, Any]:
   """The parameters, defaults included, that configurables took from gin so far. Scopes are those of the calls."""
   with gin_config._OPERATIVE_CONFIG_LOCK:
-    return {Key(scope, selector, parameter): value for (scope, selector), values in gin_config._OPERATIVE_CONFIG.items()
-            for parameter, value in values.items()}
+    return {
+      Key(scope, selector, parameter): value
+      for (scope, selector), values in gin_config._OPERATIVE_CONFIG.items()
+      for parameter, value in values.items()
+    }
 
 
 def operative_calls() -> set[tuple[str, str]]:
@@ -103,13 +112,13 @@ def short_name(selector: str) -> str:
 
 
 # The registry only grows.
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _matching_selectors(name: str, num_registered: int) -> Sequence[str]:
   del num_registered
   return sorted(gin_config._REGISTRY.matching_selectors(name))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _short_name(selector: str, num_registered: int) -> str:
   del num_registered
   return gin_config._REGISTRY.minimal_selector(selector)
@@ -130,7 +139,7 @@ def wrapped(selector: str) -> Any:
   return gin_config._REGISTRY[selector].wrapped
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _constructor(component: Any) -> Callable[..., Any] | None:
   """What takes the arguments of a class or function; None if a class takes none."""
   is_class = inspect.isclass(component)
@@ -141,7 +150,7 @@ def _constructor(component: Any) -> Callable[..., Any] | None:
   return function
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _signature(component: Any) -> Signature:
   function = _constructor(component)
   if function is None:
@@ -155,15 +164,20 @@ def _signature(component: Any) -> Signature:
   parameters = positional + spec.kwonlyargs
   required = [name for name in parameters if defaults.get(name, gin_config.REQUIRED) is gin_config.REQUIRED]
   marked = [name for name in required if name in defaults]
-  return Signature(parameters, required, marked, spec.varkw is not None,
-                   {name: defaults[name] for name in parameters if name not in required})
+  return Signature(
+    parameters,
+    required,
+    marked,
+    spec.varkw is not None,
+    {name: defaults[name] for name in parameters if name not in required},
+  )
 
 
 def signature(selector: str) -> Signature:
   return _signature(wrapped(selector))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def hints(component: Any) -> Mapping[str, Any]:
   """The annotations of a class's or function's parameters, and 'return'; {} if they can't be evaluated."""
   try:
@@ -196,8 +210,9 @@ def constant(reference: Reference) -> Any:
 
 def is_required(value: Any) -> bool:
   """True if `%gin.REQUIRED` occurs in the value."""
-  return any(target(reference) == CONSTANT and constant(reference) is gin_config.REQUIRED
-             for reference in references(value))
+  return any(
+    target(reference) == CONSTANT and constant(reference) is gin_config.REQUIRED for reference in references(value)
+  )
 
 
 def make_reference(selector: str, evaluate: bool, scopes: Sequence[str] = ()) -> Reference:

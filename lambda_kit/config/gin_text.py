@@ -3,21 +3,22 @@
 Values are Python's, references and macros among them text that stands for itself: `@UpperBound()`, `%WIDTH`.
 """
 
+from collections.abc import Mapping, Sequence
 import difflib
 import hashlib
 import pathlib
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from gin import config_parser
-
 from lambda_kit.config import configuration
 
 Bindings = Mapping[str, Any]
 
 # They name, film, store and place a run, and change nothing of what it does.
-_IMMATERIAL = frozenset(f'experiment.{name}' for name in (
-    'seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')) | {
-        'LambdaAgent.num_devices'}
+_IMMATERIAL = frozenset(
+  f'experiment.{name}'
+  for name in ('seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')
+) | {'LambdaAgent.num_devices'}
 
 
 class GinTextError(ValueError):
@@ -32,7 +33,6 @@ class Symbol(str):
 
 
 class _Delegate(config_parser.ParserDelegate):
-
   def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Symbol:
     return Symbol(f'@{scoped_configurable_name}{"()" if evaluate else ""}')
 
@@ -69,8 +69,11 @@ def get(bindings: Bindings, key: str, default: Any = None) -> Any:
 
 def material_lines(bindings: Bindings) -> list[str]:
   """All that can change the outcome, but for the seed: a sorted line for each parameter, with macros replaced."""
-  return sorted(f'{key} = {configuration.format_value(resolve(bindings, value))}' for key, value in bindings.items()
-                if '.' in key and key not in _IMMATERIAL)
+  return sorted(
+    f'{key} = {configuration.format_value(resolve(bindings, value))}'
+    for key, value in bindings.items()
+    if '.' in key and key not in _IMMATERIAL
+  )
 
 
 def config_hash(bindings: Bindings) -> str:

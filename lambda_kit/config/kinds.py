@@ -13,11 +13,12 @@ Where an annotation says nothing (Any), or what a function returns is not annota
 """
 
 import collections.abc
+from collections.abc import Callable, Iterator
 import inspect
 import sys
 import types
 import typing
-from typing import Any, Callable, Iterator
+from typing import Any
 
 from lambda_kit.config import gin_internals
 from lambda_kit.config import reach as reach_lib
@@ -41,8 +42,10 @@ def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callabl
       expected = Expected(parameter, hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN))
       if not expected.accepts(value):
         used = f' (used by {key})' if origin != key else ''
-        problems.setdefault(origin, f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.'
-                            f'{expected.remedy(str(origin), value)}')
+        problems.setdefault(
+          origin,
+          f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.{expected.remedy(str(origin), value)}',
+        )
   return list(problems.values())
 
 
@@ -106,18 +109,23 @@ class Expected:
     """References that would do, the default's first; or the default itself."""
     if any(arm in _SCALARS or _is_sequence(arm) for arm in self._arms):
       return [repr(self._default)] if type(self._default) in _SCALARS else []
-    default = self._default if inspect.isclass(self._default) or inspect.isfunction(self._default) else type(
-        self._default)
+    default = (
+      self._default if inspect.isclass(self._default) or inspect.isfunction(self._default) else type(self._default)
+    )
     found = []
     for selector in gin_internals.selectors():
       component = gin_internals.wrapped(selector)
       # Of what can be called, most is for something else.
       if any(_is_callable(arm) and not _is_specific(_result(arm)) for arm in self._arms) and (
-          component.__module__ != default.__module__):
+        component.__module__ != default.__module__
+      ):
         continue
       references = [gin_internals.make_reference(selector, evaluate) for evaluate in (True, False)]
-      found += [(component is not default, repr(reference)) for reference in references
-                if (inspect.isclass(component) or not reference.evaluate) and self.accepts(reference)]
+      found += [
+        (component is not default, repr(reference))
+        for reference in references
+        if (inspect.isclass(component) or not reference.evaluate) and self.accepts(reference)
+      ]
     return [text for _, text in sorted(found)[:3]]
 
 
@@ -151,12 +159,14 @@ def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
     return value is None
   if annotation in _SCALARS:
     return (annotation is bool or not isinstance(value, bool)) and isinstance(
-        value, (int, float) if annotation is float else annotation)
+      value, (int, float) if annotation is float else annotation
+    )
   if _is_sequence(annotation):
     items = typing.get_args(annotation) or (Any,)
     same = len(items) == 1 or items[-1] is Ellipsis
     return isinstance(value, (list, tuple)) and (
-        not same or all(any(_accepts(arm, item) for arm in _arms(items[0])) for item in value))
+      not same or all(any(_accepts(arm, item) for arm in _arms(items[0])) for item in value)
+    )
   if (typing.get_origin(annotation) or annotation) in (dict, collections.abc.Mapping):
     return isinstance(value, dict)
   # A path, an enumeration, ...: of gin's values none is a component.
@@ -168,12 +178,18 @@ def _accepts_reference(annotation: Any, reference: Reference, is_factory: bool) 
   is_class = inspect.isclass(component)
   result = component if is_class else _returned(component)  # Of a call.
   if not _is_callable(annotation):
-    return _may_be(result, annotation) if reference.evaluate else not (
-        annotation in _SCALARS or annotation is type(None) or _is_sequence(annotation) or _is_component(annotation))
+    return (
+      _may_be(result, annotation)
+      if reference.evaluate
+      else not (
+        annotation in _SCALARS or annotation is type(None) or _is_sequence(annotation) or _is_component(annotation)
+      )
+    )
   if not reference.evaluate:
     # Where no factory is asked for, calling a class would make an object of it instead of using one.
     return _may_be(result, _result(annotation)) and (
-        not is_class and _takes(component, annotation) or is_factory or is_class and _is_specific(_result(annotation)))
+      (not is_class and _takes(component, annotation)) or is_factory or (is_class and _is_specific(_result(annotation)))
+    )
   if not inspect.isclass(result) or result is Any:
     return True
   # Modules of Haiku can be called, too, but make no modules.
@@ -184,16 +200,22 @@ def _may_be(result: Any, annotation: Any) -> bool:
   """Whether an object of the class `result` can be what is annotated. True if either is unknown."""
   if any(arm is Any for arm in (*_arms(result), *_arms(annotation))):
     return True
-  return any(_is_kind_of(typing.get_origin(one) or one, typing.get_origin(other) or other)
-             for one in _arms(result) for other in _arms(annotation))
+  return any(
+    _is_kind_of(typing.get_origin(one) or one, typing.get_origin(other) or other)
+    for one in _arms(result)
+    for other in _arms(annotation)
+  )
 
 
 def _is_kind_of(one: Any, other: Any) -> bool:
   if not inspect.isclass(one) or not inspect.isclass(other):
     return True
   if getattr(other, '_is_protocol', False):
-    return all(_has(one, name) for name in vars(other)
-               if callable(vars(other)[name]) and (name == '__call__' or not name.startswith('_')))
+    return all(
+      _has(one, name)
+      for name in vars(other)
+      if callable(vars(other)[name]) and (name == '__call__' or not name.startswith('_'))
+    )
   return issubclass(one, other) or (one, other) == (int, float)
 
 
@@ -244,6 +266,12 @@ def _is_sequence(annotation: Any) -> bool:
 def _is_component(annotation: Any) -> bool:
   """Whether a class has no form in gin text but that of a reference."""
   origin = typing.get_origin(annotation) or annotation
-  return inspect.isclass(origin) and origin.__module__.partition('.')[0] not in sys.stdlib_module_names and (
-      inspect.isabstract(origin) or getattr(origin, '_is_protocol', False) or
-      origin.__module__.startswith('lambda_kit.'))
+  return (
+    inspect.isclass(origin)
+    and origin.__module__.partition('.')[0] not in sys.stdlib_module_names
+    and (
+      inspect.isabstract(origin)
+      or getattr(origin, '_is_protocol', False)
+      or origin.__module__.startswith('lambda_kit.')
+    )
+  )

@@ -3,13 +3,13 @@
 gin's own parser is used for each statement. The loop around it is ours, since gin forgets files and lines.
 """
 
+from collections.abc import Sequence
 import pathlib
 import re
 import tokenize
-from typing import Any, NamedTuple, NoReturn, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import gin
-
 from lambda_kit.config import axes
 from lambda_kit.config import gin_internals
 
@@ -22,6 +22,7 @@ _statements: dict[str, list[Any]] = {}  # Of texts that were read before: a swee
 
 class Binding(NamedTuple):
   """A binding that was read."""
+
   key: gin_internals.Key
   value: Any
   source: str  # 'gin/agents/lambda.gin:12', or the flag
@@ -68,6 +69,7 @@ class Reader:
 
   def _read(self, text: str, name: str | None) -> None:
     """Reads the text of a file, or of a flag if `name` is None."""
+
     def source(line: int) -> str:
       return f'{name}:{line}' if name else f'{FLAG}="{" ".join(text.split())}"'
 

@@ -13,8 +13,9 @@ In the scope `a/b` the bindings of `X`, `a/X` and `a/b/X` apply, and the narrowe
 """
 
 import collections
+from collections.abc import Collection, Mapping
 import functools
-from typing import Any, Collection, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from lambda_kit.config import gin_internals
 
@@ -25,12 +26,14 @@ MACRO = gin_internals.MACRO
 
 class Node(NamedTuple):
   """A configurable, and a scope that it runs in."""
+
   scope: tuple[str, ...]
   selector: str
 
 
 class Edge(NamedTuple):
   """A reference that leads to a node."""
+
   holder: Key  # whose value it is in
   holder_scope: tuple[str, ...]  # in which the holder runs
   reference: gin_internals.Reference
@@ -77,8 +80,11 @@ class Reach:
 
   def scopes(self, selector: str | None = None) -> set[str]:
     """Scopes, and the scopes around them, that a configurable (by default, any) runs in."""
-    nodes = [node for node in self.edges if node.selector == selector or
-             selector is None and node.selector not in (MACRO, gin_internals.CONSTANT)]
+    nodes = [
+      node
+      for node in self.edges
+      if node.selector == selector or (selector is None and node.selector not in (MACRO, gin_internals.CONSTANT))
+    ]
     return {'/'.join(node.scope[:i]) for node in nodes for i in range(len(node.scope) + 1)}
 
 

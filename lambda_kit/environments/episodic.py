@@ -13,6 +13,7 @@ from lambda_kit import types
 
 class Outcome(NamedTuple):
   """What followed an action."""
+
   observation: types.Observation
   reward: float
   cost: np.ndarray  # [C]
@@ -65,8 +66,9 @@ class EpisodicEnvironment(core.Environment):
     return dm_env.transition(reward, outcome.observation)
 
   def reward_spec(self) -> types.CmdpReward:
-    return types.CmdpReward(specs.Array((), np.float64, name='reward'),
-                            specs.Array((len(self._constraint_names),), np.float64, name='cost'))
+    return types.CmdpReward(
+      specs.Array((), np.float64, name='reward'), specs.Array((len(self._constraint_names),), np.float64, name='cost')
+    )
 
   @property
   def task_name(self) -> str:

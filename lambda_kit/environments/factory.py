@@ -1,7 +1,6 @@
 """From a simulator to the environment that agents see."""
 
 import gin
-
 from lambda_kit import core
 from lambda_kit.environments import wrappers
 

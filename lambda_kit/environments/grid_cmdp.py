@@ -1,26 +1,18 @@
 """A constrained MDP that needs no simulator, and whose optimum is known exactly."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import dm_env
 from dm_env import specs
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import occupancy
 
 # The short way from the starts (S) to the goal (G) leads through a pond of hazards (1, 2), the safe way along its bank.
-DEFAULT_LAYOUT = (
-    '.......',
-    '.......',
-    '.......',
-    '.......',
-    '..222..',
-    'S.111.G',
-    'SS111..',
-)
+DEFAULT_LAYOUT = ('.......', '.......', '.......', '.......', '..222..', 'S.111.G', 'SS111..')
 
 # Limits on the costs of an episode that bind in the default room, by number of constraints. The optimum within them is
 # 22.83 for one cost, 22.80 for two; without limits 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 21.9.
@@ -30,12 +22,12 @@ DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
 
 _COLOURS = {  # Those of Safety-Gym, where it has them.
-    '.': (235, 235, 235),
-    'S': (235, 235, 235),
-    '#': (60, 60, 60),
-    'G': (0, 190, 60),
-    '1': (60, 60, 255),
-    '2': (150, 60, 255),
+  '.': (235, 235, 235),
+  'S': (235, 235, 235),
+  '#': (60, 60, 60),
+  'G': (0, 190, 60),
+  '1': (60, 60, 255),
+  '2': (150, 60, 255),
 }
 _AGENT_COLOUR = (230, 40, 40)
 
@@ -65,16 +57,18 @@ class GridCmdp(core.Environment):
   the step came nearer to the goal: crossing the room earns the same on all ways.
   """
 
-  def __init__(self,
-               seed: int,
-               layout: Sequence[str] = DEFAULT_LAYOUT,
-               episode_length: int = 100,
-               slip: float = 0.05,
-               shaping: float = 0.1,
-               num_constraints: int = 1,
-               hazards_terminate: bool = False,
-               observations: Sequence[str] = ('vector',),
-               image_size: int = 16):
+  def __init__(
+    self,
+    seed: int,
+    layout: Sequence[str] = DEFAULT_LAYOUT,
+    episode_length: int = 100,
+    slip: float = 0.05,
+    shaping: float = 0.1,
+    num_constraints: int = 1,
+    hazards_terminate: bool = False,
+    observations: Sequence[str] = ('vector',),
+    image_size: int = 16,
+  ):
     """Makes the room.
 
     Args:
@@ -121,8 +115,9 @@ class GridCmdp(core.Environment):
     self._landings = _landings(self._grid, self._cells)
     distances = _distances(self._landings, self._is_goal)
     if np.isinf(distances).any():
-      raise ValueError('The goal can not be reached from (row, column) = '
-                       f'{tuple(self._cells[np.isinf(distances).argmax()].tolist())}.')
+      raise ValueError(
+        f'The goal can not be reached from (row, column) = {tuple(self._cells[np.isinf(distances).argmax()].tolist())}.'
+      )
     self._rewards = self._is_goal[self._landings] + shaping * (distances[:, None] - distances[self._landings])
 
     self._next_episode = 0
@@ -168,8 +163,8 @@ class GridCmdp(core.Environment):
   def observation_spec(self) -> dict[str, specs.Array]:
     shape = (self._image_size, self._image_size, 3)
     known = {
-        'vector': specs.BoundedArray((2,), np.float32, -1.0, 1.0, name='vector'),
-        'image': specs.BoundedArray(shape, np.uint8, 0, 255, name='image'),
+      'vector': specs.BoundedArray((2,), np.float32, -1.0, 1.0, name='vector'),
+      'image': specs.BoundedArray(shape, np.uint8, 0, 255, name='image'),
     }
     return {name: known[name] for name in self._observations}
 
@@ -178,8 +173,9 @@ class GridCmdp(core.Environment):
 
   def reward_spec(self) -> types.CmdpReward:
     return types.CmdpReward(
-        reward=specs.Array((), np.float32, name='reward'),
-        cost=specs.BoundedArray((len(self.constraint_names),), np.float32, 0.0, 1.0, name='cost'))
+      reward=specs.Array((), np.float32, name='reward'),
+      cost=specs.BoundedArray((len(self.constraint_names),), np.float32, 0.0, 1.0, name='cost'),
+    )
 
   @property
   def task_name(self) -> str:
@@ -237,7 +233,8 @@ class GridCmdp(core.Environment):
       initial = np.pad(initial, (0, 1))
     with_slips = lambda table: (1.0 - self._slip) * table + self._slip * table.mean(1, keepdims=True)
     return occupancy.FiniteCmdp(
-        with_slips(transitions), with_slips(rewards), with_slips(costs), initial, self._episode_length)
+      with_slips(transitions), with_slips(rewards), with_slips(costs), initial, self._episode_length
+    )
 
   def _start(self, uniform: float) -> int:
     return self._starts[int(uniform * len(self._starts))]

@@ -1,12 +1,13 @@
 """Any gymnasium environment that reports costs, as `core.Environment`."""
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from dm_env import specs
-import gin
 import numpy as np
 from PIL import Image
 
+import gin
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
@@ -28,8 +29,14 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
       `max_episode_steps` is then what budgets go by.
   """
 
-  def __init__(self, seed: int, task: str, make: Callable[..., Any] | None = None,
-               cost_keys: Sequence[str] = ('cost',), episode_length: int | None = None):
+  def __init__(
+    self,
+    seed: int,
+    task: str,
+    make: Callable[..., Any] | None = None,
+    cost_keys: Sequence[str] = ('cost',),
+    episode_length: int | None = None,
+  ):
     if episode_length is not None and episode_length < 1:
       raise ValueError(f'GymnasiumTask.episode_length = {episode_length} must be at least 1.')
     super().__init__(seed, task, tuple(cost_keys))
@@ -64,8 +71,9 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
       truncated = truncated or self._time == self._episode_length
       if terminated or truncated:
         break
-    return episodic.Outcome(self._convert(observation), total_reward, total_cost, bool(terminated), bool(truncated),
-                            step_count)
+    return episodic.Outcome(
+      self._convert(observation), total_reward, total_cost, bool(terminated), bool(truncated), step_count
+    )
 
   def observation_spec(self) -> dict[str, specs.Array]:
     result = {}
@@ -104,8 +112,10 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   def _costs(self, info: dict[str, Any]) -> np.ndarray:
     missing = [key for key in self.constraint_names if key not in info]
     if missing:
-      raise ValueError(f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
-                       'GymnasiumTask.cost_keys, or choose a task that has costs.')
+      raise ValueError(
+        f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
+        'GymnasiumTask.cost_keys, or choose a task that has costs.'
+      )
     return np.array([float(info[key]) for key in self.constraint_names])
 
   def _convert(self, observation: Any) -> dict[str, np.ndarray]:
@@ -127,10 +137,12 @@ def _maker(task: str) -> Callable[..., Any]:
   try:
     import gymnasium  # pylint: disable=g-import-not-at-top
   except ImportError as error:
-    raise loading.SimulatorMissing(f'{task} needs gymnasium, which is not installed here ({error}). Install it: '
-                                   f'{loading.INSTALL}.') from error
+    raise loading.SimulatorMissing(
+      f'{task} needs gymnasium, which is not installed here ({error}). Install it: {loading.INSTALL}.'
+    ) from error
   if task.startswith('Safety') and task not in gymnasium.registry:
     from lambda_kit.environments.safety_gym import making  # pylint: disable=g-import-not-at-top
+
     return making.make
   if task in gymnasium.registry and 'mujoco' in str(gymnasium.registry[task].entry_point):
     opengl.import_mujoco()  # Imported by the task, it would choose an OpenGL library and perhaps fail.

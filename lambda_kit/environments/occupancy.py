@@ -17,7 +17,8 @@ costs for the next one, which backward induction finds exactly. That ends when n
 Legend, beyond that of `types.py`: S states, M actions (finitely many, hence not A), K policies of a mixture.
 """
 
-from typing import Any, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,7 @@ _SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_toler
 
 class FiniteCmdp(NamedTuple):
   """A constrained MDP with finitely many states and actions, undiscounted, over a fixed number of steps."""
+
   transitions: np.ndarray  # [S, M, S], p[s' | s, m].
   rewards: np.ndarray  # [S, M], expected over s'.
   costs: np.ndarray  # [S, M, C], expected over s'.
@@ -38,12 +40,14 @@ class FiniteCmdp(NamedTuple):
 
 class Value(NamedTuple):
   """Expected undiscounted sums over one episode."""
+
   value: float  # Of rewards.
   cost_values: np.ndarray  # [C], of costs.
 
 
 class Solution(NamedTuple):
   """An optimal policy, and what it attains."""
+
   value: float
   cost_values: np.ndarray  # [C]
   policy: np.ndarray  # [T, S, M] probabilities of actions; [S, M] if stationary.
@@ -110,8 +114,10 @@ def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
         break
       measures.append(x)
     if excess > TOLERANCE:
-      raise InfeasibleError(f'No policy keeps the expected costs of an episode within {limits}: '
-                            f'one of them exceeds its limit by {excess:.3g} at least.')
+      raise InfeasibleError(
+        f'No policy keeps the expected costs of an episode within {limits}: '
+        f'one of them exceeds its limit by {excess:.3g} at least.'
+      )
   x = np.einsum('k,ktsm->tsm', weights, np.stack(measures))
   return Solution(*_value(cmdp, x), _conditional(x), multipliers)
 
@@ -135,6 +141,7 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
     InfeasibleError: if no policy within the limits was found.
   """
   from scipy import sparse  # pylint: disable=import-outside-toplevel
+
   _check(cmdp)
   num_states, num_actions = cmdp.rewards.shape
   pairs = num_states * num_actions
@@ -147,8 +154,13 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   shifted = limits
   for _ in range(max_rounds):
     # The measure sums to T: (1 - discount) T = 1 enters in the initial states.
-    result = _linear_program(-cmdp.rewards.reshape(pairs), A_ub=cmdp.costs.reshape(pairs, -1).T, b_ub=shifted,
-                             A_eq=leave - discount * enter, b_eq=cmdp.initial)
+    result = _linear_program(
+      -cmdp.rewards.reshape(pairs),
+      A_ub=cmdp.costs.reshape(pairs, -1).T,
+      b_ub=shifted,
+      A_eq=leave - discount * enter,
+      b_eq=cmdp.initial,
+    )
     if not result.success:
       break
     policy = _conditional(np.maximum(result.x, 0.0).reshape(num_states, num_actions))
@@ -161,8 +173,9 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   raise InfeasibleError(f'Found no stationary policy with expected costs of an episode within {limits}.')
 
 
-def _best_mixture(cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray,
-                  limits: np.ndarray, max_excess: float | None) -> tuple[np.ndarray, float, float, np.ndarray]:
+def _best_mixture(
+  cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray, limits: np.ndarray, max_excess: float | None
+) -> tuple[np.ndarray, float, float, np.ndarray]:
   """Mixes measures [K, T, S, M] for the largest sum of `objective` [S, M], less the excess over the limits [C].
 
   Returns:
@@ -174,9 +187,13 @@ def _best_mixture(cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray,
   costs = np.einsum('ktsm,smc->kc', measures, cmdp.costs)
   # Variables are the weights and the excess. SciPy minimises, hence the signs of the values and of the marginals.
   result = _linear_program(
-      np.append(-values, 1.0), A_ub=np.column_stack([costs.T, -np.ones(len(limits))]), b_ub=limits,
-      A_eq=np.append(np.ones(num_measures), 0.0)[None], b_eq=[1.0],
-      bounds=[(0.0, None)] * num_measures + [(0.0, max_excess)])
+    np.append(-values, 1.0),
+    A_ub=np.column_stack([costs.T, -np.ones(len(limits))]),
+    b_ub=limits,
+    A_eq=np.append(np.ones(num_measures), 0.0)[None],
+    b_eq=[1.0],
+    bounds=[(0.0, None)] * num_measures + [(0.0, max_excess)],
+  )
   if not result.success:
     raise RuntimeError(f'The linear program was not solved: {result.message}')
   multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
@@ -186,6 +203,7 @@ def _best_mixture(cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray,
 def _linear_program(objective: np.ndarray, **constraints: Any) -> Any:
   """Minimises as SciPy's `linprog` does."""
   from scipy import optimize  # pylint: disable=import-outside-toplevel
+
   return optimize.linprog(objective, options=_SOLVER_OPTIONS, **constraints)
 
 

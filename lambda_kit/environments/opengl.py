@@ -4,6 +4,7 @@
 """
 
 import atexit
+from collections.abc import Iterator
 import contextlib
 import importlib
 import json
@@ -11,7 +12,7 @@ import logging
 import os
 import subprocess
 import sys
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from lambda_kit import errors
@@ -21,11 +22,11 @@ PACKAGES = 'libegl1 libgl1-mesa-dri libopengl0 libosmesa6'
 
 # What PyOpenGL and MuJoCo say when a library is missing, and which one it is.
 _KNOWN_FAILURES = (
-    ('eglQueryString', 'the EGL library is missing', 'libegl1'),
-    ('Cannot initialize a EGL device display', 'EGL finds no driver', 'libgl1-mesa-dri'),
-    ('glGetError', 'the OpenGL library is missing', 'libosmesa6 libopengl0'),
-    ('OSMesa', 'the OSMesa library is missing', 'libosmesa6'),
-    ('OpenGL platform library has not been loaded', 'the OpenGL library is missing', 'libopengl0'),
+  ('eglQueryString', 'the EGL library is missing', 'libegl1'),
+  ('Cannot initialize a EGL device display', 'EGL finds no driver', 'libgl1-mesa-dri'),
+  ('glGetError', 'the OpenGL library is missing', 'libosmesa6 libopengl0'),
+  ('OSMesa', 'the OSMesa library is missing', 'libosmesa6'),
+  ('OpenGL platform library has not been loaded', 'the OpenGL library is missing', 'libopengl0'),
 )
 
 
@@ -35,6 +36,7 @@ class OpenGLError(errors.UserError):
 
 class Probe(NamedTuple):
   """What a back end answered when it was tried in a process of its own."""
+
   backend: str
   works: bool
   detail: str  # The renderer's name, or what went wrong with its remedy.
@@ -46,8 +48,9 @@ def candidates() -> tuple[str, ...]:
   if not wanted:
     return BACKENDS
   if wanted not in BACKENDS:
-    raise OpenGLError(f'MUJOCO_GL={wanted} is not a headless back end. Unset it, or set it to one of: '
-                      f'{", ".join(BACKENDS)}.')
+    raise OpenGLError(
+      f'MUJOCO_GL={wanted} is not a headless back end. Unset it, or set it to one of: {", ".join(BACKENDS)}.'
+    )
   return (wanted,)
 
 
@@ -93,9 +96,12 @@ def make_current() -> str:
       atexit.register(free)
       break
     else:
-      raise OpenGLError('No OpenGL back end works, so cameras can not render:\n' + '\n'.join(failures) +
-                        f'\nOn Debian and Ubuntu one command installs all: apt-get install --no-install-recommends '
-                        f'{PACKAGES}\nTasks on vector observations need no OpenGL.')
+      raise OpenGLError(
+        'No OpenGL back end works, so cameras can not render:\n'
+        + '\n'.join(failures)
+        + f'\nOn Debian and Ubuntu one command installs all: apt-get install --no-install-recommends '
+        f'{PACKAGES}\nTasks on vector observations need no OpenGL.'
+      )
   _context.make_current()
   _target = None
   return _backend
@@ -174,6 +180,7 @@ def _probe_here() -> Probe:
     import_mujoco()
     make_current()
     from OpenGL import GL  # pylint: disable=g-import-not-at-top
+
     return Probe(backend, True, GL.glGetString(GL.GL_RENDERER).decode())
   except OpenGLError as error:
     return Probe(backend, False, str(error).splitlines()[1].strip().removeprefix(f'{backend}: '))

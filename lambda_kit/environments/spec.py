@@ -1,8 +1,9 @@
 """From an environment to the facts about it that everything else reads."""
 
+from collections.abc import Sequence
 import math
 import numbers
-from typing import Any, Sequence
+from typing import Any
 
 from lambda_kit import core
 from lambda_kit import errors
@@ -17,13 +18,14 @@ def make_spec(environment: core.Environment, cost_limit: float | Sequence[float]
   """
   names = tuple(environment.constraint_names)
   return core.EnvironmentSpec(
-      task_name=environment.task_name,
-      observations=dict(environment.observation_spec()),
-      actions=environment.action_spec(),
-      constraint_names=names,
-      cost_limits=_check_limits(cost_limit, names),
-      action_repeat=environment.action_repeat,
-      episode_length=environment.episode_length)
+    task_name=environment.task_name,
+    observations=dict(environment.observation_spec()),
+    actions=environment.action_spec(),
+    constraint_names=names,
+    cost_limits=_check_limits(cost_limit, names),
+    action_repeat=environment.action_repeat,
+    episode_length=environment.episode_length,
+  )
 
 
 def _check_limits(cost_limit: Any, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -31,14 +33,18 @@ def _check_limits(cost_limit: Any, names: tuple[str, ...]) -> tuple[float, ...]:
   is_sequence = isinstance(cost_limit, Sequence) and not isinstance(cost_limit, str)
   limits = tuple(cost_limit) if is_sequence else (cost_limit,) * len(names)
   if len(limits) not in (1, len(names)):
-    raise errors.SetupError(f'experiment.cost_limit = {cost_limit} has {len(limits)} limits for the {len(names)} '
-                            f'constraints {names}: give one for all of them, or one for each.')
+    raise errors.SetupError(
+      f'experiment.cost_limit = {cost_limit} has {len(limits)} limits for the {len(names)} '
+      f'constraints {names}: give one for all of them, or one for each.'
+    )
   for limit in limits:
     if isinstance(limit, bool) or not isinstance(limit, numbers.Real):
       raise errors.SetupError(f'experiment.cost_limit = {cost_limit!r}: {limit!r} is no number; give one such as 25.0.')
     if not math.isfinite(limit):
-      raise errors.SetupError(f'experiment.cost_limit = {cost_limit}: a limit must be finite; to train without '
-                              'constraints, bind the solver to @Unconstrained().')
+      raise errors.SetupError(
+        f'experiment.cost_limit = {cost_limit}: a limit must be finite; to train without '
+        'constraints, bind the solver to @Unconstrained().'
+      )
     if limit < 0:
       raise errors.SetupError(f'experiment.cost_limit = {cost_limit}: a limit must not be negative; 0 allows no cost.')
   return tuple(float(limit) for limit in (limits if len(limits) == len(names) else limits * len(names)))

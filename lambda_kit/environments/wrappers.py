@@ -119,8 +119,10 @@ class ActionRepeat(EnvironmentWrapper):
     """Bounds of a sum over 1 to `count` steps."""
     if not isinstance(spec, specs.BoundedArray):
       return spec
-    return spec.replace(minimum=np.minimum(spec.minimum, self._count * spec.minimum),
-                        maximum=np.maximum(spec.maximum, self._count * spec.maximum))
+    return spec.replace(
+      minimum=np.minimum(spec.minimum, self._count * spec.minimum),
+      maximum=np.maximum(spec.maximum, self._count * spec.maximum),
+    )
 
   @property
   def action_repeat(self) -> int:
@@ -198,8 +200,9 @@ class NonFiniteError(errors.UserError, ValueError):
 def _check_finite(what: str, value: np.ndarray) -> None:
   if value.dtype == np.float32 and not np.isfinite(value).all():
     raise NonFiniteError(
-        f'The environment returned {what} with entries that are not finite: {value}. The simulation is likely '
-        'unstable: check the actions and the task, or lower the time step of the simulator.')
+      f'The environment returned {what} with entries that are not finite: {value}. The simulation is likely '
+      'unstable: check the actions and the task, or lower the time step of the simulator.'
+    )
 
 
 def _single(value: Any) -> np.ndarray:
@@ -209,4 +212,5 @@ def _single(value: Any) -> np.ndarray:
 
 def _single_spec(nested: types.Nest) -> types.Nest:
   return tree.map_structure(
-      lambda spec: spec.replace(dtype=np.float32) if np.issubdtype(spec.dtype, np.floating) else spec, nested)
+    lambda spec: spec.replace(dtype=np.float32) if np.issubdtype(spec.dtype, np.floating) else spec, nested
+  )

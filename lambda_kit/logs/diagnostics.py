@@ -1,15 +1,16 @@
 """Names the usual deaths of a safe model-based run while they happen."""
 
 import collections
+from collections.abc import Callable, Sequence
 import copy
 import math
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.logs import symptoms as symptoms_lib
 from lambda_kit.analysis import tables
+from lambda_kit.logs import symptoms as symptoms_lib
 
 # Called with the symptom's name and a message: what is seen, what it usually means, what to change.
 Report = Callable[[str, str], None]
@@ -28,8 +29,14 @@ class Diagnostics(core.Logger):
   `message`. It is told again only if it returns after it was absent for a whole window of the learner's rows.
   """
 
-  def __init__(self, cost_limit: float | Sequence[float], num_actions: int, constraint_names: Sequence[str] = (),
-               symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS, recent_episodes: int = 10):
+  def __init__(
+    self,
+    cost_limit: float | Sequence[float],
+    num_actions: int,
+    constraint_names: Sequence[str] = (),
+    symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
+    recent_episodes: int = 10,
+  ):
     """Has seen nothing yet.
 
     Args:
@@ -104,7 +111,7 @@ class Diagnostics(core.Logger):
     self._rows.append(taken)
 
   def _diagnose(self, symptom: symptoms_lib.Symptom) -> None:
-    messages = symptom(list(self._rows)[-symptom.window:], self._task)
+    messages = symptom(list(self._rows)[-symptom.window :], self._task)
     for name in [name for name in self._absences if name.split('/')[0] == symptom.name and name not in messages]:
       self._absences[name] += 1
       if self._absences[name] >= symptom.window:
@@ -113,8 +120,9 @@ class Diagnostics(core.Logger):
       begins = name not in self._absences
       self._absences[name] = 0
       if begins:
-        self._logger.write('diagnosis', dict(environment_steps=self._rows[-1]['environment_steps'], name=name,
-                                             message=message))
+        self._logger.write(
+          'diagnosis', dict(environment_steps=self._rows[-1]['environment_steps'], name=name, message=message)
+        )
         self._report(name, message)
 
 

@@ -6,6 +6,7 @@ A row is a dict of scalars and small arrays, and always has 'environment_steps'.
   'learner'     scalar metrics of the learner.
 """
 
+from collections.abc import Iterator, Sequence
 import contextlib
 import errno
 import io
@@ -14,7 +15,7 @@ import math
 import os
 import pathlib
 import time
-from typing import Any, BinaryIO, Iterator, Sequence
+from typing import Any, BinaryIO
 
 from absl import logging
 import numpy as np
@@ -235,10 +236,10 @@ def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
 
 
 _ADVICE = {
-    errno.ENOSPC: 'The disk is full: free some space.',
-    errno.EDQUOT: 'Your quota is used up: free some space.',
-    errno.EACCES: 'Check who owns it and its permissions.',
-    errno.EROFS: 'The file system is read-only: choose another directory.',
+  errno.ENOSPC: 'The disk is full: free some space.',
+  errno.EDQUOT: 'Your quota is used up: free some space.',
+  errno.EACCES: 'Check who owns it and its permissions.',
+  errno.EROFS: 'The file system is read-only: choose another directory.',
 }
 
 

@@ -2,12 +2,13 @@
 
 import atexit
 import collections
+from collections.abc import Callable, Iterable, Sequence
 import contextlib
 import datetime
 import logging as python_logging
 import sys
 import time
-from typing import Any, Callable, Iterable, Sequence, TextIO
+from typing import Any, TextIO
 
 from absl import logging
 import numpy as np
@@ -37,9 +38,16 @@ class TerminalLogger(core.Logger):
   Only `close` (or the end of the process) gives the terminal back: call it in a `finally`.
   """
 
-  def __init__(self, total_environment_steps: int, cost_limit: float | Sequence[float], title: str,
-               stream: TextIO | None = None, constraint_names: Sequence[str] = (), interval: float = 10.0,
-               clock: Callable[[], float] = time.monotonic):
+  def __init__(
+    self,
+    total_environment_steps: int,
+    cost_limit: float | Sequence[float],
+    title: str,
+    stream: TextIO | None = None,
+    constraint_names: Sequence[str] = (),
+    interval: float = 10.0,
+    clock: Callable[[], float] = time.monotonic,
+  ):
     """Starts to show the run.
 
     Args:
@@ -67,9 +75,17 @@ class TerminalLogger(core.Logger):
 
     console = rich_console.Console(file=self._stream)
     self._progress = rich_progress.Progress(
-        rich_progress.BarColumn(bar_width=None), rich_progress.TaskProgressColumn('{task.percentage:>5.1f}%'),
-        rich_progress.TimeElapsedColumn(), 'elapsed', rich_progress.TimeRemainingColumn(), 'left',
-        console=console, expand=True, get_time=clock, speed_estimate_period=_SPEED_SECONDS)
+      rich_progress.BarColumn(bar_width=None),
+      rich_progress.TaskProgressColumn('{task.percentage:>5.1f}%'),
+      rich_progress.TimeElapsedColumn(),
+      'elapsed',
+      rich_progress.TimeRemainingColumn(),
+      'left',
+      console=console,
+      expand=True,
+      get_time=clock,
+      speed_estimate_period=_SPEED_SECONDS,
+    )
     self._progress.add_task('', start=False, total=total_environment_steps)
     (self._task,) = self._progress.tasks
     self._table = self._make_table()
@@ -78,8 +94,10 @@ class TerminalLogger(core.Logger):
       self._start_live(console)
     else:
       self._live = None
-      self._print(f'{title}: {total_environment_steps:,} environment steps, cost limit '
-                  f'{", ".join(f"{limit:g}" for limit in tables.as_floats(cost_limit))}')
+      self._print(
+        f'{title}: {total_environment_steps:,} environment steps, cost limit '
+        f'{", ".join(f"{limit:g}" for limit in tables.as_floats(cost_limit))}'
+      )
 
   def progress(self, environment_steps: int) -> None:
     """Tells how far the run is. Cheap enough for every step."""
@@ -123,8 +141,13 @@ class TerminalLogger(core.Logger):
   def _start_live(self, console: rich_console.Console) -> None:
     stdout, stderr = sys.stdout, sys.stderr
     # What the user sent to a file must arrive there, not above the view.
-    self._live = rich_live.Live(console=console, get_renderable=self._render, refresh_per_second=2,
-                                redirect_stdout=stdout.isatty(), redirect_stderr=stderr.isatty())
+    self._live = rich_live.Live(
+      console=console,
+      get_renderable=self._render,
+      refresh_per_second=2,
+      redirect_stdout=stdout.isatty(),
+      redirect_stderr=stderr.isatty(),
+    )
     self._live.start(refresh=True)
     self._stack.callback(self._live.stop)
     atexit.register(self.close)
@@ -152,8 +175,13 @@ class TerminalLogger(core.Logger):
     # Called from the thread that refreshes the view: reads what `write` prepared, and nothing that it mutates.
     status = '  '.join(filter(None, [f'{self._steps()} environment steps', self._speed()]))
     group = rich_console.Group(self._progress, text.Text(status, 'dim'), '', self._table)
-    return panel.Panel(group, title=text.Text(self._title, 'bold'), border_style='blue', padding=(0, 1),
-                       width=min(self._progress.console.width, 100))
+    return panel.Panel(
+      group,
+      title=text.Text(self._title, 'bold'),
+      border_style='blue',
+      padding=(0, 1),
+      width=min(self._progress.console.width, 100),
+    )
 
   def _make_table(self) -> rich_console.RenderableType:
     columns = {}
@@ -196,8 +224,9 @@ class TerminalLogger(core.Logger):
       parts.append(f'cost regret {regret}')
     left = self._task.time_remaining
     pace = ', '.join(filter(None, [self._speed(), f'{datetime.timedelta(seconds=int(left))} left' if left else '']))
-    return ' | '.join(filter(None, [
-        f'{self._task.percentage:5.1f}%', f'step {self._steps()}', f'{what}: {", ".join(parts)}', pace]))
+    return ' | '.join(
+      filter(None, [f'{self._task.percentage:5.1f}%', f'step {self._steps()}', f'{what}: {", ".join(parts)}', pace])
+    )
 
   def _print(self, line: str) -> None:
     if not self._watched:

@@ -1,11 +1,11 @@
 """Activations that gin files can bind, e.g. `Mlp.activation = @jax.nn.relu`."""
 
-from typing import Callable
+from collections.abc import Callable
 
-import gin
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import types
 
 Activation = Callable[[types.Array], types.Array]

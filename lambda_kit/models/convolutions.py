@@ -103,7 +103,7 @@ def conv_transpose(images: types.Array, kernel: types.Array, stride: int) -> typ
   rows, columns = images.shape[1:3]
   images = images.reshape(batch_size, rows, columns, stride, stride, num_outputs).transpose(0, 1, 3, 2, 4, 5)
   images = images.reshape(batch_size, rows * stride, columns * stride, num_outputs)
-  return images[:, :(height - 1) * stride + size, :(width - 1) * stride + size]
+  return images[:, : (height - 1) * stride + size, : (width - 1) * stride + size]
 
 
 class Conv(hk.Module):

@@ -1,15 +1,16 @@
 """From the features of a state to observations: p(o_t | s_t), a Normal with standard deviation 1."""
 
-from typing import Any, Mapping, Protocol, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.models import convolutions
 from lambda_kit.models import distributions
 from lambda_kit.models import encoders
@@ -19,22 +20,23 @@ from lambda_kit.models import networks
 class DecoderFactory(Protocol):
   """Makes the module that maps features [..., F] to the mean of an observation, or of a part of it, of this spec."""
 
-  def __call__(self, spec: Any, name: str) -> hk.Module:
-    ...
+  def __call__(self, spec: Any, name: str) -> hk.Module: ...
 
 
 @gin.register
 class ImageDecoder(hk.Module):
   """A dense layer, then transposed convolutions that grow one pixel to an image."""
 
-  def __init__(self,
-               spec: Any,
-               depth: int = 32,
-               dense_size: int = 1024,
-               kernels: Sequence[int] = (5, 5, 6, 6),
-               stride: int = 2,
-               activation: activations.Activation = jax.nn.relu,
-               name: str | None = None):
+  def __init__(
+    self,
+    spec: Any,
+    depth: int = 32,
+    dense_size: int = 1024,
+    kernels: Sequence[int] = (5, 5, 6, 6),
+    stride: int = 2,
+    activation: activations.Activation = jax.nn.relu,
+    name: str | None = None,
+  ):
     """Makes the layers.
 
     Args:
@@ -53,14 +55,15 @@ class ImageDecoder(hk.Module):
     height, width, num_channels = spec.shape
     if (height, width) != (size, size):
       raise ValueError(
-          f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} make images of {size}x{size} '
-          f'pixels, but those of the observations have {height}x{width}. Bind ImageDecoder.kernels to others: each '
-          'kernel k makes (n - 1) stride + k pixels of n, beginning with 1.')
+        f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} make images of {size}x{size} '
+        f'pixels, but those of the observations have {height}x{width}. Bind ImageDecoder.kernels to others: each '
+        'kernel k makes (n - 1) stride + k pixels of n, beginning with 1.'
+      )
     channels = [depth * 2**i for i in reversed(range(len(kernels) - 1))] + [num_channels]
     self._dense = hk.Linear(dense_size, name='dense')
     self._layers = [
-        convolutions.ConvTranspose(channels[i], kernel, stride, name=f'conv_transpose_{i}')
-        for i, kernel in enumerate(kernels)
+      convolutions.ConvTranspose(channels[i], kernel, stride, name=f'conv_transpose_{i}')
+      for i, kernel in enumerate(kernels)
     ]
     self._activation = activation
 
@@ -78,11 +81,13 @@ class ImageDecoder(hk.Module):
 class VectorDecoder(hk.Module):
   """A multilayer perceptron."""
 
-  def __init__(self,
-               spec: Any,
-               hidden_sizes: Sequence[int] = (400, 400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    spec: Any,
+    hidden_sizes: Sequence[int] = (400, 400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._mlp = networks.Mlp(spec.shape[0], hidden_sizes, activation, name='mlp')
 
@@ -95,11 +100,13 @@ class VectorDecoder(hk.Module):
 class ObservationDecoder(hk.Module):
   """Decodes each part of an observation: 'image', 'vector' or both."""
 
-  def __init__(self,
-               spec: Mapping[str, Any],
-               image_factory: DecoderFactory = ImageDecoder,
-               vector_factory: DecoderFactory = VectorDecoder,
-               name: str | None = None):
+  def __init__(
+    self,
+    spec: Mapping[str, Any],
+    image_factory: DecoderFactory = ImageDecoder,
+    vector_factory: DecoderFactory = VectorDecoder,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     encoders.check_names(spec)
     factories = {'image': image_factory, 'vector': vector_factory}
@@ -112,9 +119,7 @@ class ObservationDecoder(hk.Module):
 
 def targets(observation: types.Observation) -> dict[str, types.Array]:
   """The observation in the units of the decoders' means: images in [-0.5, 0.5], vectors as they are."""
-  return {
-      part: encoders.preprocess_image(value) if part == 'image' else value for part, value in observation.items()
-  }
+  return {part: encoders.preprocess_image(value) if part == 'image' else value for part, value in observation.items()}
 
 
 def log_probs(means: Mapping[str, types.Array], observation: types.Observation) -> dict[str, types.Array]:
@@ -127,7 +132,7 @@ def log_probs(means: Mapping[str, types.Array], observation: types.Observation) 
 
 def mean_squared_errors(means: Mapping[str, types.Array], observation: types.Observation) -> dict[str, types.Array]:
   """The mean squared error of each part, []."""
-  return {part: jnp.mean((value - means[part])**2) for part, value in targets(observation).items()}
+  return {part: jnp.mean((value - means[part]) ** 2) for part, value in targets(observation).items()}
 
 
 def _event_axes(part: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 class Gaussian(NamedTuple):
   """A Gaussian with a diagonal covariance."""
+
   mean: types.Array  # [..., D]
   stddev: types.Array  # [..., D]
 
@@ -51,7 +52,7 @@ def kl_divergence(p: Gaussian, q: Gaussian) -> types.Array:
 
 def normal_log_prob(value: types.Array, mean: types.Array) -> types.Array:
   """The log density of a Normal of standard deviation 1, for each entry."""
-  return -0.5 * (value - mean)**2 - _LOG_SQRT_2PI
+  return -0.5 * (value - mean) ** 2 - _LOG_SQRT_2PI
 
 
 def bernoulli_log_prob(event: types.Array, logits: types.Array) -> types.Array:

@@ -11,19 +11,28 @@ from lambda_kit import types
 
 class Overshooting(NamedTuple):
   """Where imagination starts in each sequence, and its noise; see `overshooting`."""
+
   starts: types.Array  # [B, M], steps of sequences.
   noise: types.Array  # [B, J, M, S]
 
 
 class Draws(NamedTuple):
   """For sequences of L steps."""
+
   noise: types.Array  # [B, L, S], of inferred states.
   decoded: types.Array | None = None  # [B, K], steps whose observations are decoded; None for all.
   overshooting: Overshooting | None = None
 
 
-def draw(key: core.Key, batch_size: int, length: int, noise_size: int, decoded_steps: int | None = None,
-         overshooting_steps: int = 0, overshooting_starts: int = 0) -> Draws:
+def draw(
+  key: core.Key,
+  batch_size: int,
+  length: int,
+  noise_size: int,
+  decoded_steps: int | None = None,
+  overshooting_steps: int = 0,
+  overshooting_starts: int = 0,
+) -> Draws:
   """Draws for sequences [B, L, ...].
 
   Args:
@@ -44,7 +53,8 @@ def draw(key: core.Key, batch_size: int, length: int, noise_size: int, decoded_s
     possible = length - overshooting_steps
     starts = random_steps(starts_key, batch_size, possible, min(overshooting_starts, possible))
     overshooting = Overshooting(
-        starts, jax.random.normal(noise_key, (batch_size, overshooting_steps, starts.shape[1], noise_size)))
+      starts, jax.random.normal(noise_key, (batch_size, overshooting_steps, starts.shape[1], noise_size))
+    )
   return Draws(sequence_noise(key, batch_size, length, noise_size), decoded, overshooting)
 
 

@@ -1,14 +1,15 @@
 """From observations to embeddings, the first part of the inference network."""
 
-from typing import Protocol, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.models import convolutions
 from lambda_kit.models import networks
 
@@ -16,8 +17,7 @@ from lambda_kit.models import networks
 class EncoderFactory(Protocol):
   """Makes the module that maps an observation, with leading axes [...], to an embedding [..., E]."""
 
-  def __call__(self, name: str) -> hk.Module:
-    ...
+  def __call__(self, name: str) -> hk.Module: ...
 
 
 def preprocess_image(image: types.Array) -> types.Array:
@@ -29,12 +29,14 @@ def preprocess_image(image: types.Array) -> types.Array:
 class ImageEncoder(hk.Module):
   """Convolutions without padding, with twice as many channels from layer to layer."""
 
-  def __init__(self,
-               depth: int = 32,
-               kernels: Sequence[int] = (4, 4, 4, 4),
-               stride: int = 2,
-               activation: activations.Activation = jax.nn.relu,
-               name: str | None = None):
+  def __init__(
+    self,
+    depth: int = 32,
+    kernels: Sequence[int] = (4, 4, 4, 4),
+    stride: int = 2,
+    activation: activations.Activation = jax.nn.relu,
+    name: str | None = None,
+  ):
     """Makes the layers.
 
     Args:
@@ -49,7 +51,7 @@ class ImageEncoder(hk.Module):
     self._kernels = tuple(kernels)
     self._stride = stride
     self._layers = [
-        convolutions.Conv(depth * 2**i, kernel, stride, name=f'conv_{i}') for i, kernel in enumerate(kernels)
+      convolutions.Conv(depth * 2**i, kernel, stride, name=f'conv_{i}') for i, kernel in enumerate(kernels)
     ]
     self._activation = activation
 
@@ -63,8 +65,9 @@ class ImageEncoder(hk.Module):
     height, width = image.shape[-3:-1]
     if min(height, width) < smallest:
       raise ValueError(
-          f'ImageEncoder.kernels = {self._kernels} with ImageEncoder.stride = {self._stride} need images of at least '
-          f'{smallest}x{smallest} pixels, got {height}x{width}. Bind ImageEncoder.kernels to fewer or smaller kernels.')
+        f'ImageEncoder.kernels = {self._kernels} with ImageEncoder.stride = {self._stride} need images of at least '
+        f'{smallest}x{smallest} pixels, got {height}x{width}. Bind ImageEncoder.kernels to fewer or smaller kernels.'
+      )
     leading = image.shape[:-3]
     hidden = preprocess_image(image.reshape((-1,) + image.shape[-3:]))
     for layer in self._layers:
@@ -76,10 +79,12 @@ class ImageEncoder(hk.Module):
 class VectorEncoder(hk.Module):
   """A multilayer perceptron whose last hidden layer is the embedding."""
 
-  def __init__(self,
-               hidden_sizes: Sequence[int] = (400, 400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    hidden_sizes: Sequence[int] = (400, 400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._mlp = networks.Mlp(hidden_sizes=hidden_sizes, activation=activation, name='mlp')
 
@@ -92,10 +97,12 @@ class VectorEncoder(hk.Module):
 class ObservationEncoder(hk.Module):
   """Encodes each part of an observation, 'image', 'vector' or both, and concatenates."""
 
-  def __init__(self,
-               image_factory: EncoderFactory = ImageEncoder,
-               vector_factory: EncoderFactory = VectorEncoder,
-               name: str | None = None):
+  def __init__(
+    self,
+    image_factory: EncoderFactory = ImageEncoder,
+    vector_factory: EncoderFactory = VectorEncoder,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._encoders = {'image': image_factory(name='image'), 'vector': vector_factory(name='vector')}
 

@@ -4,17 +4,18 @@ It has no latent variables and nothing to infer, so it learns fast where vectors
 recurrent one: any differentiable p(s_{t+1} | s_t, a_t, theta) does.
 """
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.models import distributions
 from lambda_kit.models import heads as heads_lib
 from lambda_kit.models import networks
@@ -22,6 +23,7 @@ from lambda_kit.models import networks
 
 class State(NamedTuple):
   """A vector observation, and the step that led to it: rewards belong to steps, and can depend on both ends."""
+
   vector: types.Array  # [..., D], x_t.
   change: types.Array  # [..., D], x_t - x_{t-1}.
   action: types.Array  # [..., A], a_{t-1}.
@@ -29,6 +31,7 @@ class State(NamedTuple):
 
 class _Functions(NamedTuple):
   """Functions of the model's parameters."""
+
   evaluate: Any
   change: Any
   predict: Any
@@ -40,18 +43,20 @@ class FeedForwardWorldModel(core.WorldModel):
 
   display_name = 'feed-forward model'
 
-  def __init__(self,
-               observation_spec: Mapping[str, Any],
-               action_spec: Any,
-               num_constraints: int,
-               action_repeat: int,
-               reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
-               cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
-               terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               min_stddev: float = 0.01,
-               reward_scale: float = 1.0):
+  def __init__(
+    self,
+    observation_spec: Mapping[str, Any],
+    action_spec: Any,
+    num_constraints: int,
+    action_repeat: int,
+    reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
+    cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
+    terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    min_stddev: float = 0.01,
+    reward_scale: float = 1.0,
+  ):
     """Makes the functions of the model.
 
     Args:
@@ -68,8 +73,10 @@ class FeedForwardWorldModel(core.WorldModel):
       reward_scale: weight of the rewards' log likelihood.
     """
     if set(observation_spec) != {'vector'}:
-      raise ValueError("FeedForwardWorldModel models the observation 'vector', and that alone, got "
-                       f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.')
+      raise ValueError(
+        "FeedForwardWorldModel models the observation 'vector', and that alone, got "
+        f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.'
+      )
     self._size = self.noise_size = observation_spec['vector'].shape[0]
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
@@ -100,8 +107,13 @@ class FeedForwardWorldModel(core.WorldModel):
     two_steps = jax.tree.map(lambda x: x[:1, :2], batch)  # Parameters depend on shapes after [B, L] only.
     return self._init(key, self.features(self._states(two_steps)), two_steps)
 
-  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
-           over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
+  def loss(
+    self,
+    params: core.Params,
+    batch: types.Trajectory,
+    key: core.Key,
+    over_batch: core.OverBatch = lambda function: function,
+  ) -> tuple[types.Array, types.ModelOutput]:
     """The negative log likelihood of all steps but the first, which begins before the batch; a mean over B and L."""
     del key, over_batch  # States are observed, and there is no loop over time.
     batch_size, length = batch.reward.shape
@@ -116,10 +128,10 @@ class FeedForwardWorldModel(core.WorldModel):
     weights = {'reward': self._reward_scale}
     loss = -sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
     metrics = {
-        'loss': loss,
-        **{f'{name}_log_prob': value for name, value in log_probs.items()},
-        'vector_mse': jnp.mean((states.change[:, 1:] - changes)**2),
-        **heads_lib.metrics(predictions, jax.tree.map(lambda x: x[:, 1:], batch)),
+      'loss': loss,
+      **{f'{name}_log_prob': value for name, value in log_probs.items()},
+      'vector_mse': jnp.mean((states.change[:, 1:] - changes) ** 2),
+      **heads_lib.metrics(predictions, jax.tree.map(lambda x: x[:, 1:], batch)),
     }
     return loss, types.ModelOutput(states, metrics)
 
@@ -127,8 +139,9 @@ class FeedForwardWorldModel(core.WorldModel):
     vector = jnp.zeros((batch_size, self._size))
     return State(vector, vector, jnp.zeros((batch_size, self._action_size)))
 
-  def filter(self, params: core.Params, state: State, action: types.Array, observation: types.Observation,
-             key: core.Key) -> State:
+  def filter(
+    self, params: core.Params, state: State, action: types.Array, observation: types.Observation, key: core.Key
+  ) -> State:
     del params, key
     vector = observation['vector']
     return State(vector, vector - state.vector, action)
@@ -146,7 +159,7 @@ class FeedForwardWorldModel(core.WorldModel):
 
   def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
     del params
-    return {'vector': features[..., :self._size]}
+    return {'vector': features[..., : self._size]}
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return params

@@ -1,17 +1,18 @@
 """What a model predicts of a state besides observations: the reward, the costs and the end of the episode."""
 
+from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Protocol, Sequence
+from typing import Protocol
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.models import distributions
 from lambda_kit.models import networks
 
@@ -29,20 +30,19 @@ class Prediction(Protocol):
 class HeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of a scalar, [...]."""
 
-  def __call__(self, name: str) -> hk.Module:
-    ...
+  def __call__(self, name: str) -> hk.Module: ...
 
 
 class CostHeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of all costs, [..., C]."""
 
-  def __call__(self, num_constraints: int, action_repeat: int, name: str) -> hk.Module:
-    ...
+  def __call__(self, num_constraints: int, action_repeat: int, name: str) -> hk.Module: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Normal:
   """With standard deviation 1."""
+
   mean: types.Array  # [...]
 
   def log_prob(self, target: types.Array) -> types.Array:
@@ -56,6 +56,7 @@ class Normal:
 @dataclasses.dataclass(frozen=True)
 class Bernoulli:
   """Of events that are 0 or 1."""
+
   logits: types.Array  # [...]
 
   def log_prob(self, target: types.Array) -> types.Array:
@@ -68,6 +69,7 @@ class Bernoulli:
 @dataclasses.dataclass(frozen=True)
 class NormalCosts:
   """Independent Normals with standard deviation 1."""
+
   mean: types.Array  # [..., C]
 
   def log_prob(self, target: types.Array) -> types.Array:
@@ -89,6 +91,7 @@ class BernoulliCosts:
   With `count_repeats` c is the share of the repeated simulator steps that cost something, the mean of as many events,
   and q its expectation.
   """
+
   logits: types.Array  # [..., C], of p.
   unsafe_weight: float  # w.
   correct_for_weight: bool  # Whether `probability` is q rather than p.
@@ -114,10 +117,12 @@ class BernoulliCosts:
 class NormalHead(hk.Module):
   """Predicts a real number."""
 
-  def __init__(self,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
 
@@ -129,10 +134,12 @@ class NormalHead(hk.Module):
 class BernoulliHead(hk.Module):
   """Predicts an event."""
 
-  def __init__(self,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._mlp = networks.Mlp(1, hidden_sizes, activation, name='mlp')
 
@@ -144,15 +151,17 @@ class BernoulliHead(hk.Module):
 class BernoulliCost(hk.Module):
   """Predicts whether steps are unsafe, for simulators whose steps cost 0 or 1. One network with C outputs."""
 
-  def __init__(self,
-               num_constraints: int,
-               action_repeat: int,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               unsafe_weight: float = 100.0,
-               correct_for_weight: bool = False,
-               count_repeats: bool = False,
-               name: str | None = None):
+  def __init__(
+    self,
+    num_constraints: int,
+    action_repeat: int,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    unsafe_weight: float = 100.0,
+    correct_for_weight: bool = False,
+    count_repeats: bool = False,
+    name: str | None = None,
+  ):
     """Makes the network.
 
     Args:
@@ -177,20 +186,23 @@ class BernoulliCost(hk.Module):
     self._count_repeats = count_repeats
 
   def __call__(self, features: types.Array) -> BernoulliCosts:
-    return BernoulliCosts(self._mlp(features), self._unsafe_weight, self._correct_for_weight, self._action_repeat,
-                          self._count_repeats)
+    return BernoulliCosts(
+      self._mlp(features), self._unsafe_weight, self._correct_for_weight, self._action_repeat, self._count_repeats
+    )
 
 
 @gin.register
 class NormalCost(hk.Module):
   """Predicts costs that are real numbers. One network with C outputs."""
 
-  def __init__(self,
-               num_constraints: int,
-               action_repeat: int,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    num_constraints: int,
+    action_repeat: int,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     del action_repeat  # Targets are sums over repeated steps already.
     self._mlp = networks.Mlp(num_constraints, hidden_sizes, activation, name='mlp')
@@ -204,8 +216,14 @@ class Heads:
 
   NAMES = ('reward', 'cost', 'terminal')
 
-  def __init__(self, num_constraints: int, action_repeat: int, reward_factory: HeadFactory,
-               cost_factory: CostHeadFactory, terminal_factory: HeadFactory):
+  def __init__(
+    self,
+    num_constraints: int,
+    action_repeat: int,
+    reward_factory: HeadFactory,
+    cost_factory: CostHeadFactory,
+    terminal_factory: HeadFactory,
+  ):
     self._reward = reward_factory(name='reward')
     self._cost = cost_factory(num_constraints=num_constraints, action_repeat=action_repeat, name='cost')
     self._terminal = terminal_factory(name='terminal')
@@ -213,19 +231,21 @@ class Heads:
   def predict(self, features: types.Array) -> types.Predictions:
     """Expectations, [...] and [..., C], of features [..., F]."""
     return types.Predictions(
-        reward=self._reward(features).expectation(),
-        cost=self._cost(features).expectation(),
-        continuation=1.0 - self._terminal(features).expectation())
+      reward=self._reward(features).expectation(),
+      cost=self._cost(features).expectation(),
+      continuation=1.0 - self._terminal(features).expectation(),
+    )
 
-  def evaluate(self, features: types.Array,
-               batch: types.Trajectory) -> tuple[dict[str, types.Array], types.Predictions]:
+  def evaluate(
+    self, features: types.Array, batch: types.Trajectory
+  ) -> tuple[dict[str, types.Array], types.Predictions]:
     """The heads' log likelihoods of `batch`, each [B, L], and what they expect of it, from features [B, L, F]."""
     chex.assert_equal_shape_prefix([features, batch.reward, batch.cost, batch.terminal], 2)
     reward, cost, terminal = self._reward(features), self._cost(features), self._terminal(features)
     log_probs = {
-        'reward': reward.log_prob(batch.reward),
-        'cost': cost.log_prob(batch.cost),
-        'terminal': terminal.log_prob(batch.terminal),
+      'reward': reward.log_prob(batch.reward),
+      'cost': cost.log_prob(batch.cost),
+      'terminal': terminal.log_prob(batch.terminal),
     }
     return log_probs, types.Predictions(reward.expectation(), cost.expectation(), 1.0 - terminal.expectation())
 
@@ -233,7 +253,7 @@ class Heads:
 def metrics(predictions: types.Predictions, batch: types.Trajectory) -> dict[str, types.Array]:
   """How predictions compare with the data, all []. Equal `cost_mean` and `cost_expected` speak for calibration."""
   return {
-      'reward_mse': jnp.mean((predictions.reward - batch.reward)**2),
-      'cost_mean': jnp.mean(batch.cost),
-      'cost_expected': jnp.mean(predictions.cost),
+    'reward_mse': jnp.mean((predictions.reward - batch.reward) ** 2),
+    'cost_mean': jnp.mean(batch.cost),
+    'cost_expected': jnp.mean(predictions.cost),
   }

@@ -1,23 +1,25 @@
 """Networks that more than one part of a model uses."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
-import gin
 import haiku as hk
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import types
+from lambda_kit.models import activations
 
 
 @gin.register
 class Mlp(hk.Module):
   """A multilayer perceptron on the last axis."""
 
-  def __init__(self,
-               output_size: int | None = None,
-               hidden_sizes: Sequence[int] = (400, 400),
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    output_size: int | None = None,
+    hidden_sizes: Sequence[int] = (400, 400),
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     """Makes the layers.
 
     Args:

@@ -3,7 +3,8 @@
 Pure functions: learners and actors keep the state, and normalise before the world model sees anything.
 """
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -18,6 +19,7 @@ MIN_STDDEV = 1e-4
 
 class State(NamedTuple):
   """Exact statistics of all data so far, of each part of observations that is a vector."""
+
   count: types.Array  # [] int32: a sum of float32 ones would stop at 2^24.
   mean: dict[str, types.Array]  # [D]
   m2: dict[str, types.Array]  # [D], sums of squared deviations from the mean.
@@ -49,7 +51,7 @@ def update(state: State, observation: types.Observation) -> State:
     batch_mean = values[0] + (values - values[:1]).mean(axis=0)  # Small terms: else their sum loses digits.
     difference = batch_mean - state.mean[name]
     mean[name] = state.mean[name] + difference * share
-    m2[name] = state.m2[name] + jnp.sum((values - batch_mean[None])**2, axis=0) + difference**2 * state.count * share
+    m2[name] = state.m2[name] + jnp.sum((values - batch_mean[None]) ** 2, axis=0) + difference**2 * state.count * share
   if len(counts) != 1:
     raise ValueError(f'The vectors of an observation have different leading axes: {counts} observations.')
   return State(state.count + counts.pop(), mean, m2)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+import gin
 from lambda_kit import errors
 from lambda_kit import types
 
@@ -20,8 +20,9 @@ class TrainingDiverged(errors.UserError):
 
 
 @gin.register
-def make_adam(learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
-              ) -> optax.GradientTransformation:
+def make_adam(
+  learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
+) -> optax.GradientTransformation:
   """Adam on gradients of at most `clip_norm` in global norm. A gradient with a NaN or an infinity changes nothing.
 
   Such a gradient is counted (see `skipped_updates`), and neither the moments nor the count that a schedule is called

@@ -17,8 +17,9 @@ from lambda_kit.models import draws
 from lambda_kit.models import rssm
 
 
-def overshoot(dynamics: rssm.Dynamics, states: rssm.State, batch: types.Trajectory,
-              overshooting: draws.Overshooting) -> tuple[types.Array, types.Trajectory]:
+def overshoot(
+  dynamics: rssm.Dynamics, states: rssm.State, batch: types.Trajectory, overshooting: draws.Overshooting
+) -> tuple[types.Array, types.Trajectory]:
   """Follows recorded actions from inferred states on, without looking.
 
   Args:

@@ -14,8 +14,8 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.models import distributions
 from lambda_kit.models import networks
 
@@ -25,6 +25,7 @@ _HALF = hk.initializers.VarianceScaling(0.5, 'fan_in', 'truncated_normal')
 
 class State(NamedTuple):
   """s_t."""
+
   stochastic: types.Array  # [..., S], z_t.
   deterministic: types.Array  # [..., D], d_t.
 
@@ -41,6 +42,7 @@ def features(state: State) -> types.Array:
 
 class Inferred(NamedTuple):
   """What inference on sequences finds."""
+
   states: State  # [B, L, ...], z_t drawn from the posterior.
   posterior: distributions.Gaussian  # [B, L, S]
   prior: distributions.Gaussian  # [B, L, S]
@@ -74,13 +76,15 @@ class GruCell(hk.Module):
 class Dynamics(hk.Module):
   """p(s_t | s_{t-1}, a_{t-1}, theta)."""
 
-  def __init__(self,
-               stochastic_size: int = 30,
-               deterministic_size: int = 200,
-               hidden_size: int = 200,
-               min_stddev: float = 0.1,
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    stochastic_size: int = 30,
+    deterministic_size: int = 200,
+    hidden_size: int = 200,
+    min_stddev: float = 0.1,
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._action = hk.Linear(hidden_size, w_init=_HALF, name='action')
     self._stochastic = hk.Linear(hidden_size, with_bias=False, w_init=_HALF, name='stochastic')
@@ -111,12 +115,14 @@ class Dynamics(hk.Module):
 class Inference(hk.Module):
   """q(z_t | d_t, o_t, phi), where an embedding stands for o_t."""
 
-  def __init__(self,
-               stochastic_size: int = 30,
-               hidden_size: int = 200,
-               min_stddev: float = 0.1,
-               activation: activations.Activation = activations.elu,
-               name: str | None = None):
+  def __init__(
+    self,
+    stochastic_size: int = 30,
+    hidden_size: int = 200,
+    min_stddev: float = 0.1,
+    activation: activations.Activation = activations.elu,
+    name: str | None = None,
+  ):
     super().__init__(name=name)
     self._embedding = hk.Linear(hidden_size, w_init=_HALF, name='embedding')
     self._deterministic = hk.Linear(hidden_size, with_bias=False, w_init=_HALF, name='deterministic')
@@ -134,16 +140,28 @@ class Inference(hk.Module):
     return distributions.gaussian(self._posterior(hidden), self._min_stddev)
 
 
-def infer_step(dynamics: Dynamics, inference: Inference, state: State, projected_action: types.Array,
-               projected_embedding: types.Array, noise: types.Array) -> tuple[State, distributions.Gaussian]:
+def infer_step(
+  dynamics: Dynamics,
+  inference: Inference,
+  state: State,
+  projected_action: types.Array,
+  projected_embedding: types.Array,
+  noise: types.Array,
+) -> tuple[State, distributions.Gaussian]:
   """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) with noise [..., S]. Returns the posterior of z_t, too."""
   deterministic = dynamics.advance(state, projected_action)
   posterior = inference.posterior(deterministic, projected_embedding)
   return State(posterior.sample(noise), deterministic), posterior
 
 
-def infer_sequences(dynamics: Dynamics, inference: Inference, initial: State, actions: types.Array,
-                    embeddings: types.Array, noise: types.Array) -> Inferred:
+def infer_sequences(
+  dynamics: Dynamics,
+  inference: Inference,
+  initial: State,
+  actions: types.Array,
+  embeddings: types.Array,
+  noise: types.Array,
+) -> Inferred:
   """Infers the states of sequences. Only what depends on the recurrence is computed step by step.
 
   Args:

@@ -1,13 +1,14 @@
 """The paper's world model: a recurrent state space model with heads for rewards, costs and terminals."""
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import decoders
@@ -25,6 +26,7 @@ IMAGINATION_MODULES = ('dynamics',) + heads_lib.Heads.NAMES
 
 class Observed(NamedTuple):
   """What the model makes of a batch."""
+
   inferred: rssm.Inferred  # [B, L, ...]
   log_probs: dict[str, types.Array]  # By what is predicted, [B, L]; of observations [B, K], imagined [B, J, M].
   decoded: dict[str, types.Array]  # Observations of K steps, [B, K, ...].
@@ -34,6 +36,7 @@ class Observed(NamedTuple):
 
 class _Functions(NamedTuple):
   """Functions of the model's parameters."""
+
   observe: Any
   filter: Any
   imagine_step: Any
@@ -48,28 +51,30 @@ class RecurrentWorldModel(core.WorldModel):
   States are `rssm.State`s. The state before the first observation is 0, in episodes and in sampled sequences alike.
   """
 
-  def __init__(self,
-               observation_spec: Mapping[str, Any],
-               action_spec: Any,
-               num_constraints: int,
-               action_repeat: int,
-               encoder_factory: encoders.EncoderFactory = encoders.ObservationEncoder,
-               decoder_factory: decoders.DecoderFactory = decoders.ObservationDecoder,
-               reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
-               cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
-               terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
-               stochastic_size: int = 30,
-               deterministic_size: int = 200,
-               hidden_size: int = 200,
-               min_stddev: float = 0.1,
-               kl_balance: float = 0.8,
-               free_nats: float = 3.0,
-               kl_scale: float = 1.0,
-               reward_scale: float = 1.0,
-               observation_scale: float = 1.0,
-               decoded_steps: int | None = None,
-               overshooting_steps: int = 0,
-               overshooting_starts: int = 4):
+  def __init__(
+    self,
+    observation_spec: Mapping[str, Any],
+    action_spec: Any,
+    num_constraints: int,
+    action_repeat: int,
+    encoder_factory: encoders.EncoderFactory = encoders.ObservationEncoder,
+    decoder_factory: decoders.DecoderFactory = decoders.ObservationDecoder,
+    reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
+    cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
+    terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
+    stochastic_size: int = 30,
+    deterministic_size: int = 200,
+    hidden_size: int = 200,
+    min_stddev: float = 0.1,
+    kl_balance: float = 0.8,
+    free_nats: float = 3.0,
+    kl_scale: float = 1.0,
+    reward_scale: float = 1.0,
+    observation_scale: float = 1.0,
+    decoded_steps: int | None = None,
+    overshooting_steps: int = 0,
+    overshooting_starts: int = 4,
+  ):
     """Makes the functions of the model.
 
     Args:
@@ -105,8 +110,10 @@ class RecurrentWorldModel(core.WorldModel):
     if decoded_steps is not None and decoded_steps < 1:
       raise ValueError(f'RecurrentWorldModel.decoded_steps must be at least 1, or None for all, got {decoded_steps}.')
     if overshooting_steps < 0 or overshooting_starts < 1:
-      raise ValueError(f'RecurrentWorldModel.overshooting_steps = {overshooting_steps} must not be negative, and '
-                       f'overshooting_starts = {overshooting_starts} at least 1.')
+      raise ValueError(
+        f'RecurrentWorldModel.overshooting_steps = {overshooting_steps} must not be negative, and '
+        f'overshooting_starts = {overshooting_starts} at least 1.'
+      )
     encoders.check_names(observation_spec)
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
@@ -130,14 +137,18 @@ class RecurrentWorldModel(core.WorldModel):
       def observe(batch, draws):
         initial = rssm.initial_state(batch.action.shape[0], stochastic_size, deterministic_size)
         inferred = rssm.infer_sequences(
-            dynamics, inference, initial, batch.action, encoder(batch.observation), draws.noise)
+          dynamics, inference, initial, batch.action, encoder(batch.observation), draws.noise
+        )
         features = rssm.features(inferred.states)
         log_probs, predictions = heads.evaluate(features, batch)
         if draws.overshooting is not None:
           imagined = overshooting.overshoot(dynamics, inferred.states, batch, draws.overshooting)
           log_probs |= {f'imagined_{name}': value for name, value in heads.evaluate(*imagined)[0].items()}
-        decoded, features = (batch.observation, features) if draws.decoded is None else draws_lib.take(
-            (batch.observation, features), draws.decoded)
+        decoded, features = (
+          (batch.observation, features)
+          if draws.decoded is None
+          else draws_lib.take((batch.observation, features), draws.decoded)
+        )
         reconstruction = decoder(features)
         log_probs |= decoders.log_probs(reconstruction, decoded)
         return Observed(inferred, log_probs, dict(decoded), reconstruction, predictions)
@@ -157,29 +168,42 @@ class RecurrentWorldModel(core.WorldModel):
     one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
     return self._init(key, one_step, draws_lib.Draws(jnp.zeros((1, 1, self._stochastic_size))))
 
-  def loss(self, params: core.Params, batch: types.Trajectory, key: core.Key,
-           over_batch: core.OverBatch = lambda function: function) -> tuple[types.Array, types.ModelOutput]:
+  def loss(
+    self,
+    params: core.Params,
+    batch: types.Trajectory,
+    key: core.Key,
+    over_batch: core.OverBatch = lambda function: function,
+  ) -> tuple[types.Array, types.ModelOutput]:
     """See `negative_elbo`."""
     batch_size, length = batch.reward.shape
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))
-    draws = draws_lib.draw(key, batch_size, length, self._stochastic_size, self.decoded_steps, self.overshooting_steps,
-                           self.overshooting_starts)
+    draws = draws_lib.draw(
+      key,
+      batch_size,
+      length,
+      self._stochastic_size,
+      self.decoded_steps,
+      self.overshooting_steps,
+      self.overshooting_starts,
+    )
     observed = over_batch(self._functions.observe)(params, batch, draws)
     loss, metrics = negative_elbo(
-        observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale)
+      observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale
+    )
     return loss, types.ModelOutput(observed.inferred.states, metrics)
 
   def initial_state(self, batch_size: int) -> rssm.State:
     return rssm.initial_state(batch_size, self._stochastic_size, self._deterministic_size)
 
-  def filter(self, params: core.Params, state: rssm.State, action: types.Array, observation: types.Observation,
-             key: core.Key) -> rssm.State:
+  def filter(
+    self, params: core.Params, state: rssm.State, action: types.Array, observation: types.Observation, key: core.Key
+  ) -> rssm.State:
     noise = jax.random.normal(key, state.stochastic.shape)
     return self._functions.filter(params, state, action, observation, noise)
 
-  def imagine_step(self, params: core.Params, state: rssm.State, action: types.Array,
-                   noise: types.Array) -> rssm.State:
+  def imagine_step(self, params: core.Params, state: rssm.State, action: types.Array, noise: types.Array) -> rssm.State:
     return self._functions.imagine_step(params, state, action, noise)
 
   def features(self, state: rssm.State) -> types.Array:
@@ -195,8 +219,15 @@ class RecurrentWorldModel(core.WorldModel):
     return hk.data_structures.filter(lambda module, *_: module.split('/')[0] in IMAGINATION_MODULES, params)
 
 
-def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float, free_nats: float, kl_scale: float,
-                  reward_scale: float, observation_scale: float = 1.0) -> tuple[types.Array, dict[str, types.Array]]:
+def negative_elbo(
+  observed: Observed,
+  batch: types.Trajectory,
+  kl_balance: float,
+  free_nats: float,
+  kl_scale: float,
+  reward_scale: float,
+  observation_scale: float = 1.0,
+) -> tuple[types.Array, dict[str, types.Array]]:
   """The loss that the model is trained on, and metrics.
 
     -E [observation_scale log p(o_t | s_t) + reward_scale log p(r_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t)]
@@ -219,24 +250,28 @@ def negative_elbo(observed: Observed, batch: types.Trajectory, kl_balance: float
   inferred = observed.inferred
   kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, kl_balance, free_nats)
   log_probs = {name: value.mean() for name, value in observed.log_probs.items()}
-  weights = {'reward': reward_scale, 'imagined_reward': reward_scale,
-             **{name: observation_scale for name in batch.observation}}
+  weights = {
+    'reward': reward_scale,
+    'imagined_reward': reward_scale,
+    **dict.fromkeys(batch.observation, observation_scale),
+  }
   loss = kl_scale * kl_loss - sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
   errors = decoders.mean_squared_errors(observed.reconstruction, observed.decoded)
   metrics = {
-      'loss': loss,
-      'kl': kl,
-      'prior_entropy': inferred.prior.entropy().mean(),
-      'posterior_entropy': inferred.posterior.entropy().mean(),
-      **{f'{name}_log_prob': value for name, value in log_probs.items()},
-      **{f'{name}_mse': value for name, value in errors.items()},
-      **heads_lib.metrics(observed.predictions, batch),
+    'loss': loss,
+    'kl': kl,
+    'prior_entropy': inferred.prior.entropy().mean(),
+    'posterior_entropy': inferred.posterior.entropy().mean(),
+    **{f'{name}_log_prob': value for name, value in log_probs.items()},
+    **{f'{name}_mse': value for name, value in errors.items()},
+    **heads_lib.metrics(observed.predictions, batch),
   }
   return loss, metrics
 
 
-def balanced_kl(posterior: distributions.Gaussian, prior: distributions.Gaussian, balance: float,
-                free_nats: float) -> tuple[types.Array, types.Array]:
+def balanced_kl(
+  posterior: distributions.Gaussian, prior: distributions.Gaussian, balance: float, free_nats: float
+) -> tuple[types.Array, types.Array]:
   """The KL term of the ELBO with KL balancing (Hafner et al., 2021, algorithm 2).
 
     balance * max(E KL(sg(q) || p), free_nats) + (1 - balance) * max(E KL(q || sg(p)), free_nats)

@@ -4,7 +4,8 @@ Liu et al. (2021), "Constrained Model-based Reinforcement Learning with Robust C
 written for one problem; vmap them for more. On top of the legend in `lambda_kit/types.py`: P is the population.
 """
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import chex
 import jax
@@ -19,6 +20,7 @@ Evaluate = Callable[[types.Array, core.Key], tuple[types.Array, types.Array]]
 
 class CemResult(NamedTuple):
   """The best candidate that was evaluated, and the distribution at the end of the search."""
+
   actions: types.Array  # [H, A], the best candidate, in [-1, 1].
   mean: types.Array  # [H, A]
   std: types.Array  # [H, A]
@@ -29,6 +31,7 @@ class CemResult(NamedTuple):
 
 class Ranking(NamedTuple):
   """Candidates in the order of preference: the feasible before the infeasible, then by descending score."""
+
   order: types.Array  # [P], indices of candidates, the best one first.
   feasible: types.Array  # [P] bool.
   score: types.Array  # [P], the return of a feasible candidate; minus the excess of cost of an infeasible one.
@@ -90,18 +93,18 @@ def elite_weights(num_feasible: types.Array, elites: int, minimum_elites: int) -
 
 
 def constrained_cem(
-    key: core.Key,
-    evaluate: Evaluate,
-    mean0: types.Array,
-    limits: types.Array,
-    *,
-    iterations: int = 10,
-    population: int = 150,
-    elites: int = 15,
-    minimum_elites: int = 5,
-    initial_std: float = 1.0,
-    min_std: float = 0.05,
-    smoothing: float = 0.0,
+  key: core.Key,
+  evaluate: Evaluate,
+  mean0: types.Array,
+  limits: types.Array,
+  *,
+  iterations: int = 10,
+  population: int = 150,
+  elites: int = 15,
+  minimum_elites: int = 5,
+  initial_std: float = 1.0,
+  min_std: float = 0.05,
+  smoothing: float = 0.0,
 ) -> CemResult:
   """Searches for argmax_a return(a) subject to cost_i(a) <= limit_i, over action sequences a in [-1, 1]^(H x A).
 
@@ -128,8 +131,10 @@ def constrained_cem(
   """
   chex.assert_rank([mean0, limits], [2, 1])
   if not 1 <= minimum_elites <= elites <= population or iterations < 1:
-    raise ValueError(f'Needs 1 <= minimum_elites={minimum_elites} <= elites={elites} <= population={population} and '
-                     f'iterations={iterations} of at least 1.')
+    raise ValueError(
+      f'Needs 1 <= minimum_elites={minimum_elites} <= elites={elites} <= population={population} and '
+      f'iterations={iterations} of at least 1.'
+    )
   if not (0 <= smoothing < 1 and 0 <= min_std <= initial_std):
     raise ValueError(f'Needs 0 <= smoothing={smoothing} < 1 and 0 <= min_std={min_std} <= initial_std={initial_std}.')
 
@@ -152,14 +157,24 @@ def constrained_cem(
     first = ranking.order[0]
     feasible, score = ranking.feasible[first], ranking.score[first]
     better = jnp.where(feasible == search.feasible, score > search.best_score, feasible)
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old),
-                        (candidates[first], score, returns[first], costs[first], feasible), search[2:])
+    best = jax.tree.map(
+      lambda new, old: jnp.where(better, new, old),
+      (candidates[first], score, returns[first], costs[first], feasible),
+      search[2:],
+    )
     return _Search(mean, std, *best), None
 
   # Before the first candidate, the best is `mean0` with the worst of scores.
   mean0 = jnp.clip(mean0, -1.0, 1.0)
   infinity = jnp.asarray(jnp.inf, mean0.dtype)
-  search = _Search(mean0, jnp.full_like(mean0, initial_std), mean0, -infinity, -infinity,
-                   jnp.full(limits.shape, infinity), jnp.asarray(False))
+  search = _Search(
+    mean0,
+    jnp.full_like(mean0, initial_std),
+    mean0,
+    -infinity,
+    -infinity,
+    jnp.full(limits.shape, infinity),
+    jnp.asarray(False),
+  )
   search, _ = jax.lax.scan(iterate, search, jax.random.split(key, iterations))
   return CemResult(search.best, search.mean, search.std, search.value, search.cost, search.feasible)

@@ -12,18 +12,19 @@ as far as step t,
 The mean and the maximum are bindings. On top of the legend in `lambda_kit/types.py`: P plans are judged at once.
 """
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import chex
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.safety import bounds
 from lambda_kit.planners import cem
+from lambda_kit.safety import bounds
 
 # Converts the limits on episodes' costs into limits of a plan's discounted cost per agent step, [C]. Called with the
 # environment's spec, the discount of costs and the horizon H.
@@ -50,17 +51,24 @@ def episodic_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horiz
   """
   length = spec.known_episode_length('episodic_step_budget')
   per_agent_step = np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / length
-  return (per_agent_step * np.mean(cost_discount**np.arange(horizon))).astype(np.float32)
+  return (per_agent_step * np.mean(cost_discount ** np.arange(horizon))).astype(np.float32)
 
 
 class PlanEstimates(NamedTuple):
   """What each posterior sample expects of each plan."""
+
   returns: types.Array  # [N, P], discounted sums of rewards.
   costs: types.Array  # [N, P, C], discounted sums of costs divided by H.
 
 
-def imagine_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
-                  key: core.Key, noise_scale: float = 1.0) -> types.Predictions:
+def imagine_plans(
+  world_model: core.WorldModel,
+  params: core.Params,
+  state: types.Nest,
+  plans: types.Array,
+  key: core.Key,
+  noise_scale: float = 1.0,
+) -> types.Predictions:
   """Follows plans from one start state under one set of parameters.
 
   Args:
@@ -87,8 +95,16 @@ def imagine_plans(world_model: core.WorldModel, params: core.Params, state: type
   return world_model.predict(params, features)
 
 
-def evaluate_plans(world_model: core.WorldModel, params: core.Params, state: types.Nest, plans: types.Array,
-                   key: core.Key, discount: float, cost_discount: float, noise_scale: float = 1.0) -> PlanEstimates:
+def evaluate_plans(
+  world_model: core.WorldModel,
+  params: core.Params,
+  state: types.Nest,
+  plans: types.Array,
+  key: core.Key,
+  discount: float,
+  cost_discount: float,
+  noise_scale: float = 1.0,
+) -> PlanEstimates:
   """Estimates the return and the costs of plans under each posterior sample; see the head of this file.
 
   Args:
@@ -161,37 +177,50 @@ class CemPlanner(core.Planner):
   display_name = 'CEM-MPC'
 
   def __init__(
-      self,
-      spec: core.EnvironmentSpec,
-      horizon: int = 8,
-      iterations: int = 10,
-      population: int = 150,
-      elites: int = 15,
-      minimum_elites: int = 5,
-      initial_std: float = 1.0,
-      min_std: float = 0.05,
-      smoothing: float = 0.0,
-      discount: float = 0.99,
-      cost_discount: float = 0.995,
-      reward_bound: core.Bound = bounds.MeanBound(),
-      cost_bound: core.Bound = bounds.UpperBound(),
-      step_budget: StepBudget = raw_step_budget,
-      noise_scale: float = 1.0,
+    self,
+    spec: core.EnvironmentSpec,
+    horizon: int = 8,
+    iterations: int = 10,
+    population: int = 150,
+    elites: int = 15,
+    minimum_elites: int = 5,
+    initial_std: float = 1.0,
+    min_std: float = 0.05,
+    smoothing: float = 0.0,
+    discount: float = 0.99,
+    cost_discount: float = 0.995,
+    reward_bound: core.Bound = bounds.MeanBound(),
+    cost_bound: core.Bound = bounds.UpperBound(),
+    step_budget: StepBudget = raw_step_budget,
+    noise_scale: float = 1.0,
   ):
     self.horizon = horizon
     self.budgets = step_budget(spec, cost_discount, horizon)  # [C]
     self._discount, self._cost_discount = discount, cost_discount
     self._reward_bound, self._cost_bound = reward_bound, cost_bound
     self._noise_scale = noise_scale
-    self._search = dict(iterations=iterations, population=population, elites=elites, minimum_elites=minimum_elites,
-                        initial_std=initial_std, min_std=min_std, smoothing=smoothing)
+    self._search = dict(
+      iterations=iterations,
+      population=population,
+      elites=elites,
+      minimum_elites=minimum_elites,
+      initial_std=initial_std,
+      min_std=min_std,
+      smoothing=smoothing,
+    )
 
   def initial_plan(self, num_actions: int) -> types.Array:
     """What to pass as the previous plan at the first step of an episode, [H, A]."""
     return jnp.zeros((self.horizon, num_actions), jnp.float32)
 
-  def plan(self, key: core.Key, params: core.Params, world_model: core.WorldModel, state: types.Nest,
-           previous_plan: types.Array) -> cem.CemResult:
+  def plan(
+    self,
+    key: core.Key,
+    params: core.Params,
+    world_model: core.WorldModel,
+    state: types.Nest,
+    previous_plan: types.Array,
+  ) -> cem.CemResult:
     """Plans from one state. Pure: jit it with `world_model` closed over, vmap it over keys, states and plans.
 
     Args:
@@ -207,9 +236,12 @@ class CemPlanner(core.Planner):
     chex.assert_shape(previous_plan, (self.horizon, None))
 
     def evaluate(plans: types.Array, key: core.Key) -> tuple[types.Array, types.Array]:
-      estimates = evaluate_plans(world_model, params, state, plans, key, self._discount, self._cost_discount,
-                                 self._noise_scale)
-      return (bound_estimates(estimates.returns, self._reward_bound),
-              bound_estimates(estimates.costs, self._cost_bound))
+      estimates = evaluate_plans(
+        world_model, params, state, plans, key, self._discount, self._cost_discount, self._noise_scale
+      )
+      return (
+        bound_estimates(estimates.returns, self._reward_bound),
+        bound_estimates(estimates.costs, self._cost_bound),
+      )
 
     return cem.constrained_cem(key, evaluate, previous_plan, jnp.asarray(self.budgets), **self._search)

@@ -15,8 +15,14 @@ def initial_plans(planner: core.Planner, count: int, num_actions: int) -> types.
   return jnp.broadcast_to(plan[None], (count, *plan.shape))
 
 
-def plan_actions(planner: core.Planner, world_model: core.WorldModel, samples: core.Params, plans: types.Array,
-                 beliefs: types.Nest, key: core.Key) -> tuple[types.Array, types.Array]:
+def plan_actions(
+  planner: core.Planner,
+  world_model: core.WorldModel,
+  samples: core.Params,
+  plans: types.Array,
+  beliefs: types.Nest,
+  key: core.Key,
+) -> tuple[types.Array, types.Array]:
   """Plans in k environments. Pure.
 
   Args:

@@ -1,15 +1,15 @@
 """Critics of the task, v(s_t), and of each constraint, v^i(s_t)."""
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.policies import networks
 
 

@@ -1,6 +1,7 @@
 """Haiku networks as pairs of pure functions."""
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from lambda_kit import types
 
 class FeedForwardNetwork(NamedTuple):
   """A function of features, and how to draw its parameters."""
+
   init: Callable[[core.Key, int], core.Params]  # Key and feature size F to parameters.
   apply: Callable[[core.Params, types.Array], Any]  # Parameters and features [..., F] to the output.
 
@@ -22,5 +24,6 @@ def transform(module_factory: Callable[[], hk.Module]) -> FeedForwardNetwork:
     return module_factory()(features)
 
   network = hk.without_apply_rng(hk.transform(forward))
-  return FeedForwardNetwork(init=lambda key, feature_size: network.init(key, jnp.zeros([feature_size])),
-                            apply=network.apply)
+  return FeedForwardNetwork(
+    init=lambda key, feature_size: network.init(key, jnp.zeros([feature_size])), apply=network.apply
+  )

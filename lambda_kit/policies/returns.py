@@ -8,8 +8,9 @@ from lambda_kit import types
 from lambda_kit.policies.quick_rlax import rlax
 
 
-def lambda_values(rewards: types.Array, continuations: types.Array, next_values: types.Array, discount: float,
-                  lambda_: float) -> types.Array:
+def lambda_values(
+  rewards: types.Array, continuations: types.Array, next_values: types.Array, discount: float, lambda_: float
+) -> types.Array:
   """TD(lambda) values V_lambda(s_0), ..., V_lambda(s_{H-1}) of one imagined trajectory, in the order of time.
 
   Actions a_0, ..., a_{H-1} lead from s_0 to the states s_1, ..., s_H. With G_H = v(s_H), and for t in [1, H]:
@@ -47,7 +48,7 @@ def value_loss(values: types.Array, targets: types.Array, weights: types.Array |
     The loss, [].
   """
   chex.assert_equal_shape([values, targets])
-  errors = 0.5 * (values - jax.lax.stop_gradient(targets))**2
+  errors = 0.5 * (values - jax.lax.stop_gradient(targets)) ** 2
   if weights is None:
     return jnp.mean(errors)
   weights = jax.lax.stop_gradient(weights)

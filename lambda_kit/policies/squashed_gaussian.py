@@ -1,17 +1,18 @@
 """The policy: a Gaussian, squashed into the box of actions (appendix, Policy)."""
 
-from typing import Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lambda_kit.models import activations
+import gin
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.models import activations
 from lambda_kit.policies import networks
 
 # The largest float32 below 1. tanh rounds to 1 from about 9 on, where no density is defined.
@@ -20,6 +21,7 @@ _MAX_ACTION = 1.0 - 2.0**-24
 
 class SquashedGaussian(NamedTuple):
   """The distribution of a = tanh(u), u ~ N(mean, diag(std^2)). A pytree: functions under `jit` can return it."""
+
   mean: types.Array  # [..., A], of u.
   std: types.Array  # [..., A], of u.
 
@@ -79,12 +81,21 @@ class SquashedGaussianPolicy(hk.Module):
     mean_scale: Means stay within +-mean_scale.
   """
 
-  def __init__(self, num_actions: int, hidden_sizes: Sequence[int] = (400, 400, 400, 400), init_std: float = 5.0,
-               min_std: float = 1e-4, mean_scale: float = 5.0, name: str | None = None):
+  def __init__(
+    self,
+    num_actions: int,
+    hidden_sizes: Sequence[int] = (400, 400, 400, 400),
+    init_std: float = 5.0,
+    min_std: float = 1e-4,
+    mean_scale: float = 5.0,
+    name: str | None = None,
+  ):
     super().__init__(name)
     if not (init_std > 0.0 and min_std >= 0.0 and mean_scale > 0.0):
-      raise ValueError(f'SquashedGaussianPolicy: init_std={init_std} and mean_scale={mean_scale} must be positive, and '
-                       f'min_std={min_std} must not be negative.')
+      raise ValueError(
+        f'SquashedGaussianPolicy: init_std={init_std} and mean_scale={mean_scale} must be positive, and '
+        f'min_std={min_std} must not be negative.'
+      )
     self._output_sizes = (*hidden_sizes, 2 * num_actions)
     self._raw_offset = float(init_std + np.log(-np.expm1(-init_std)))  # log(e^init_std - 1).
     self._min_std = min_std
@@ -102,7 +113,8 @@ class SquashedGaussianPolicy(hk.Module):
 PolicyFactory = Callable[[int], hk.Module]
 
 
-def make_policy(num_actions: int,
-                policy_factory: PolicyFactory = SquashedGaussianPolicy) -> networks.FeedForwardNetwork:
+def make_policy(
+  num_actions: int, policy_factory: PolicyFactory = SquashedGaussianPolicy
+) -> networks.FeedForwardNetwork:
   """Functions of a policy. `apply(params, features [..., F])` gives a distribution over actions [..., A]."""
   return networks.transform(lambda: policy_factory(num_actions))

@@ -3,16 +3,15 @@
 from typing import Protocol
 
 import chex
-import gin
 import jax.numpy as jnp
 import optax
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 
 
 class TargetUpdate(Protocol):
-
   def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
     """Returns the new target. `step` [] counts the updates of `online`, the one just taken included: it starts at 1."""
 

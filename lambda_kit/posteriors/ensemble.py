@@ -5,16 +5,17 @@ the modules that predict (the prior over the next state, and the heads), and sha
 Letters beside the common legend: M members.
 """
 
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import gin
 import jax
 import jax.numpy as jnp
 import optax
 
+import gin
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
+from lambda_kit.models import optimizers
 from lambda_kit.posteriors import selection
 
 
@@ -44,12 +45,21 @@ class Ensemble(core.Posterior[EnsembleState]):
 
   display_name = 'ensemble'
 
-  def __init__(self, select: Callable[[core.Params], core.Params], num_members: int = 5,
-               member_modules: Sequence[str] = ('prior', 'reward', 'cost', 'terminal'), own_noise: bool = False,
-               learning_rate: float = 1e-4, clip_norm: float = 100.0, eps: float = 1e-5):
+  def __init__(
+    self,
+    select: Callable[[core.Params], core.Params],
+    num_members: int = 5,
+    member_modules: Sequence[str] = ('prior', 'reward', 'cost', 'terminal'),
+    own_noise: bool = False,
+    learning_rate: float = 1e-4,
+    clip_norm: float = 100.0,
+    eps: float = 1e-5,
+  ):
     if num_members < 1 or isinstance(member_modules, str):
-      raise ValueError(f'Ensemble: num_members={num_members} must be at least 1, and member_modules='
-                       f'{member_modules!r} a sequence of strings.')
+      raise ValueError(
+        f'Ensemble: num_members={num_members} must be at least 1, and member_modules='
+        f'{member_modules!r} a sequence of strings.'
+      )
     self._select = select
     self._num_members, self._member_modules, self._own_noise = num_members, tuple(member_modules), own_noise
     self._learning_rate = learning_rate
@@ -60,8 +70,9 @@ class Ensemble(core.Posterior[EnsembleState]):
     params = jax.tree.map(lambda leaf, own: leaf if own else leaf[0], stacked, self._is_own(stacked))
     return EnsembleState(params, self._optimizer.init(params))
 
-  def update(self, state: EnsembleState, loss: core.ModelLoss, key: core.Key
-             ) -> tuple[EnsembleState, Any, dict[str, types.Array]]:
+  def update(
+    self, state: EnsembleState, loss: core.ModelLoss, key: core.Key
+  ) -> tuple[EnsembleState, Any, dict[str, types.Array]]:
     is_own = self._is_own(state.params)
 
     def summed_loss(params: core.Params) -> tuple[types.Array, Any]:
@@ -74,11 +85,12 @@ class Ensemble(core.Posterior[EnsembleState]):
     updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     metrics = dict(
-        loss=jnp.mean(losses),
-        learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
-        gradient_norm=optax.tree.norm(gradients),
-        skipped_updates=optimizers.skipped_updates(opt_state),
-        posterior_spread=self._spread(params, is_own))
+      loss=jnp.mean(losses),
+      learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
+      gradient_norm=optax.tree.norm(gradients),
+      skipped_updates=optimizers.skipped_updates(opt_state),
+      posterior_spread=self._spread(params, is_own),
+    )
     return EnsembleState(params, opt_state), jax.tree.map(lambda leaf: leaf[0], aux), metrics
 
   def mean(self, state: EnsembleState) -> core.Params:
@@ -88,8 +100,10 @@ class Ensemble(core.Posterior[EnsembleState]):
   def sample(self, state: EnsembleState, key: core.Key, num_samples: int) -> core.Params:
     """Draws members without replacement."""
     if num_samples > self._num_members:
-      raise ValueError(f'An ensemble of {self._num_members} has no {num_samples} different members: set '
-                       f'Ensemble.num_members to {num_samples} or more, or draw fewer posterior samples.')
+      raise ValueError(
+        f'An ensemble of {self._num_members} has no {num_samples} different members: set '
+        f'Ensemble.num_members to {num_samples} or more, or draw fewer posterior samples.'
+      )
     chosen = jax.random.permutation(key, self._num_members)[:num_samples]  # [N]
     stack = lambda leaf, own: leaf[chosen] if own else jnp.broadcast_to(leaf, (num_samples, *leaf.shape))
     return self._select(jax.tree.map(stack, state.params, self._is_own(state.params)))
@@ -110,8 +124,10 @@ class Ensemble(core.Posterior[EnsembleState]):
     selected_names = sorted({names[position] for position in positions})
     unknown = [part for part in self._member_modules if not any(part in name for name in selected_names)]
     if unknown or not self._member_modules:
-      raise ValueError(f'Ensemble.member_modules={self._member_modules}: nothing that imagination uses has a name with '
-                       f'{unknown} in it. Its modules are {selected_names}.')
+      raise ValueError(
+        f'Ensemble.member_modules={self._member_modules}: nothing that imagination uses has a name with '
+        f'{unknown} in it. Its modules are {selected_names}.'
+      )
     is_own = [False] * len(names)
     for position in positions:
       is_own[position] = any(part in names[position] for part in self._member_modules)

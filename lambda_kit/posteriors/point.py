@@ -1,15 +1,16 @@
 """No posterior at all: one set of parameters, of which every sample is a copy (the paper's greedy baseline model)."""
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-import gin
 import jax
 import jax.numpy as jnp
 import optax
 
+import gin
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
+from lambda_kit.models import optimizers
 
 
 class PointState(NamedTuple):
@@ -30,8 +31,13 @@ class Point(core.Posterior[PointState]):
 
   display_name = 'single model'
 
-  def __init__(self, select: Callable[[core.Params], core.Params], learning_rate: float = 1e-4,
-               clip_norm: float = 100.0, eps: float = 1e-5):
+  def __init__(
+    self,
+    select: Callable[[core.Params], core.Params],
+    learning_rate: float = 1e-4,
+    clip_norm: float = 100.0,
+    eps: float = 1e-5,
+  ):
     self._select = select
     self._learning_rate = learning_rate
     self._optimizer = optimizers.make_adam(learning_rate, clip_norm, eps)
@@ -40,16 +46,18 @@ class Point(core.Posterior[PointState]):
     params = init_params(key)
     return PointState(params, self._optimizer.init(params))
 
-  def update(self, state: PointState, loss: core.ModelLoss, key: core.Key
-             ) -> tuple[PointState, Any, dict[str, types.Array]]:
+  def update(
+    self, state: PointState, loss: core.ModelLoss, key: core.Key
+  ) -> tuple[PointState, Any, dict[str, types.Array]]:
     (value, aux), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, key)
     updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
     metrics = dict(
-        loss=value,
-        learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
-        gradient_norm=optax.tree.norm(gradients),
-        skipped_updates=optimizers.skipped_updates(opt_state),
-        posterior_spread=jnp.zeros(()))
+      loss=value,
+      learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
+      gradient_norm=optax.tree.norm(gradients),
+      skipped_updates=optimizers.skipped_updates(opt_state),
+      posterior_spread=jnp.zeros(()),
+    )
     return PointState(optax.apply_updates(state.params, updates), opt_state), aux, metrics
 
   def mean(self, state: PointState) -> core.Params:

@@ -1,6 +1,6 @@
 """Which leaves of a parameter tree a posterior samples."""
 
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import optax

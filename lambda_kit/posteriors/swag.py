@@ -8,24 +8,26 @@ Updates are counted u = 1, 2, ... Snapshot n = 1, 2, ... is what update u = burn
 Letters beside the common legend: P selected parameters, K columns.
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import chex
-import gin
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+import gin
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
+from lambda_kit.models import optimizers
 from lambda_kit.posteriors import noise
 
 
 class Moments(NamedTuple):
   """A Gaussian over weights. `variance` and `columns` are of the selected parameters only: no others are sampled."""
+
   mean: core.Params  # Of all parameters: filtering needs one complete set.
   variance: types.Array  # [P]
   columns: types.Array  # [K, P], the last K snapshots less the mean of their time; the oldest is overwritten.
@@ -59,17 +61,19 @@ def is_snapshot(update: types.Array, burn_in: int, period: int) -> types.Array:
 
 def init_moments(params: core.Params, num_selected: int, num_models: int) -> Moments:
   return Moments(
-      mean=jax.tree.map(jnp.zeros_like, params),
-      variance=jnp.zeros((num_selected,), jnp.float32),
-      columns=jnp.zeros((num_models, num_selected), jnp.float32),
-      square_norms=jnp.zeros((num_models,), jnp.float32),
-      total_weight=jnp.zeros((), jnp.float32),
-      num_snapshots=jnp.zeros((), jnp.int32),
-      spread=jnp.zeros((), jnp.float32))
+    mean=jax.tree.map(jnp.zeros_like, params),
+    variance=jnp.zeros((num_selected,), jnp.float32),
+    columns=jnp.zeros((num_models, num_selected), jnp.float32),
+    square_norms=jnp.zeros((num_models,), jnp.float32),
+    total_weight=jnp.zeros((), jnp.float32),
+    num_snapshots=jnp.zeros((), jnp.int32),
+    spread=jnp.zeros((), jnp.float32),
+  )
 
 
-def add_snapshot(moments: Moments, params: core.Params, select: Callable[[core.Params], core.Params], decay: float,
-                 scale: float) -> Moments:
+def add_snapshot(
+  moments: Moments, params: core.Params, select: Callable[[core.Params], core.Params], decay: float, scale: float
+) -> Moments:
   """Takes snapshot n = 1, 2, ..., theta_n = `params`, into the moments.
 
   Snapshot i weighs decay^(n - i), and averages are divided by the sum of the weights, W_n = 1 + decay W_{n-1}, which
@@ -108,8 +112,9 @@ def root_mean_variance(variance: types.Array, square_norms: types.Array, scale: 
   return jnp.sqrt(scale * (jnp.mean(variance) + low_rank) / 2)
 
 
-def draw(mean: types.Array, variance: types.Array, columns: types.Array, scale: float, key: core.Key,
-         num_samples: int) -> types.Array:
+def draw(
+  mean: types.Array, variance: types.Array, columns: types.Array, scale: float, key: core.Key, num_samples: int
+) -> types.Array:
   """Draws from N(mean, scale (diag(variance) / 2 + D^T D / (2 (K - 1)))) (Maddox et al., 2019, equation 1).
 
     theta = mean + sqrt(scale) (sqrt(variance / 2) z_1 + D^T z_2 / sqrt(2 (K - 1))),  z_1 ~ N(0, I_P), z_2 ~ N(0, I_K)
@@ -157,12 +162,24 @@ class Swag(core.Posterior[SwagState]):
     eps: Adam's.
   """
 
-  def __init__(self, select: Callable[[core.Params], core.Params], learning_rate: float = 1e-4,
-               cyclic_factor: float = 5.0, burn_in: int = 500, period: int = 200, num_models: int = 20,
-               decay: float = 0.8, scale: float = 1.0, clip_norm: float = 100.0, eps: float = 1e-5):
+  def __init__(
+    self,
+    select: Callable[[core.Params], core.Params],
+    learning_rate: float = 1e-4,
+    cyclic_factor: float = 5.0,
+    burn_in: int = 500,
+    period: int = 200,
+    num_models: int = 20,
+    decay: float = 0.8,
+    scale: float = 1.0,
+    clip_norm: float = 100.0,
+    eps: float = 1e-5,
+  ):
     if burn_in < 0 or period < 1 or num_models < 2 or not 0 < decay <= 1 or scale < 0:
-      raise ValueError(f'Swag: burn_in={burn_in} and scale={scale} must not be negative, period={period} must be at '
-                       f'least 1, num_models={num_models} at least 2, and decay={decay} in (0, 1].')
+      raise ValueError(
+        f'Swag: burn_in={burn_in} and scale={scale} must not be negative, period={period} must be at '
+        f'least 1, num_models={num_models} at least 2, and decay={decay} in (0, 1].'
+      )
     self._select = select
     self._burn_in, self._period, self._num_models = burn_in, period, num_models
     self._decay, self._scale = decay, scale
@@ -173,13 +190,15 @@ class Swag(core.Posterior[SwagState]):
   def init(self, key: core.Key, init_params: Callable[[core.Key], core.Params]) -> SwagState:
     params = init_params(key)
     return SwagState(
-        params=params,
-        opt_state=self._optimizer.init(params),
-        num_updates=jnp.zeros((), jnp.int32),
-        moments=init_moments(params, optax.tree.size(self._select(params)), self._num_models))
+      params=params,
+      opt_state=self._optimizer.init(params),
+      num_updates=jnp.zeros((), jnp.int32),
+      moments=init_moments(params, optax.tree.size(self._select(params)), self._num_models),
+    )
 
-  def update(self, state: SwagState, loss: core.ModelLoss, key: core.Key
-             ) -> tuple[SwagState, Any, dict[str, types.Array]]:
+  def update(
+    self, state: SwagState, loss: core.ModelLoss, key: core.Key
+  ) -> tuple[SwagState, Any, dict[str, types.Array]]:
     (value, aux), gradients = jax.value_and_grad(loss, has_aux=True)(state.params, key)
     updates, opt_state = self._optimizer.update(gradients, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -188,17 +207,20 @@ class Swag(core.Posterior[SwagState]):
     num_updates = state.num_updates + applied
     # A branch, so that the [K, P] columns are neither copied nor touched between snapshots.
     moments = jax.lax.cond(
-        applied & is_snapshot(num_updates, self._burn_in, self._period),
-        lambda moments, params: add_snapshot(moments, params, self._select, self._decay, self._scale),
-        lambda moments, params: moments,
-        state.moments, params)
+      applied & is_snapshot(num_updates, self._burn_in, self._period),
+      lambda moments, params: add_snapshot(moments, params, self._select, self._decay, self._scale),
+      lambda moments, params: moments,
+      state.moments,
+      params,
+    )
     metrics = dict(
-        loss=value,
-        learning_rate=self._rate(state.num_updates + 1),
-        gradient_norm=optax.tree.norm(gradients),
-        skipped_updates=skipped_updates,
-        num_snapshots=moments.num_snapshots,
-        posterior_spread=moments.spread)
+      loss=value,
+      learning_rate=self._rate(state.num_updates + 1),
+      gradient_norm=optax.tree.norm(gradients),
+      skipped_updates=skipped_updates,
+      num_snapshots=moments.num_snapshots,
+      posterior_spread=moments.spread,
+    )
     return SwagState(params, opt_state, num_updates, moments), aux, metrics
 
   def mean(self, state: SwagState) -> core.Params:
@@ -208,10 +230,12 @@ class Swag(core.Posterior[SwagState]):
     current, unflatten = flatten_util.ravel_pytree(self._select(state.params))
     moments = state.moments
     samples = jax.lax.cond(
-        self._ready(state),
-        lambda: draw(_flatten(self._select(moments.mean)), moments.variance, moments.columns, self._scale, key,
-                     num_samples),
-        lambda: jnp.broadcast_to(current, (num_samples, current.size)))
+      self._ready(state),
+      lambda: draw(
+        _flatten(self._select(moments.mean)), moments.variance, moments.columns, self._scale, key, num_samples
+      ),
+      lambda: jnp.broadcast_to(current, (num_samples, current.size)),
+    )
     return jax.vmap(unflatten)(samples)
 
   def _ready(self, state: SwagState) -> types.Array:

@@ -1,18 +1,19 @@
 """Variational inference with a Gaussian that factorises over parameters (Blundell et al., 2015)."""
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import chex
-import gin
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+import gin
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
+from lambda_kit.models import optimizers
 from lambda_kit.posteriors import noise
 from lambda_kit.posteriors import selection
 
@@ -58,12 +59,22 @@ class Variational(core.Posterior[VariationalState]):
 
   display_name = 'variational'
 
-  def __init__(self, select: Callable[[core.Params], core.Params], initial_std: float = 1e-2, prior_std: float = 0.1,
-               kl_scale: float = 1e-6, std_rate_factor: float = 10.0, learning_rate: float = 1e-4,
-               clip_norm: float = 100.0, eps: float = 1e-5):
+  def __init__(
+    self,
+    select: Callable[[core.Params], core.Params],
+    initial_std: float = 1e-2,
+    prior_std: float = 0.1,
+    kl_scale: float = 1e-6,
+    std_rate_factor: float = 10.0,
+    learning_rate: float = 1e-4,
+    clip_norm: float = 100.0,
+    eps: float = 1e-5,
+  ):
     if min(initial_std, prior_std) <= 0 or kl_scale < 0:
-      raise ValueError(f'Variational: initial_std={initial_std} and prior_std={prior_std} must be positive, and '
-                       f'kl_scale={kl_scale} must not be negative.')
+      raise ValueError(
+        f'Variational: initial_std={initial_std} and prior_std={prior_std} must be positive, and '
+        f'kl_scale={kl_scale} must not be negative.'
+      )
     self._select = select
     self._initial_rho = np.log(np.expm1(initial_std))  # Inverse of softplus.
     self._prior_std, self._kl_scale, self._std_rate_factor = prior_std, kl_scale, std_rate_factor
@@ -75,8 +86,9 @@ class Variational(core.Posterior[VariationalState]):
     rho = jax.tree.map(lambda leaf: jnp.full_like(leaf, self._initial_rho), self._select(params))
     return VariationalState(params, rho, self._optimizer.init((params, rho)))
 
-  def update(self, state: VariationalState, loss: core.ModelLoss, key: core.Key
-             ) -> tuple[VariationalState, Any, dict[str, types.Array]]:
+  def update(
+    self, state: VariationalState, loss: core.ModelLoss, key: core.Key
+  ) -> tuple[VariationalState, Any, dict[str, types.Array]]:
     positions = selection.selected_positions(state.params, self._select)
     draw_key, loss_key = jax.random.split(key)
 
@@ -94,12 +106,13 @@ class Variational(core.Posterior[VariationalState]):
     rho_updates = jax.tree.map(lambda update: self._std_rate_factor * update, rho_updates)
     params, rho = optax.apply_updates(variables, (params_updates, rho_updates))
     metrics = dict(
-        loss=value,
-        learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
-        gradient_norm=optax.tree.norm(gradients),
-        skipped_updates=optimizers.skipped_updates(opt_state),
-        parameters_kl=divergence,
-        posterior_spread=spread)
+      loss=value,
+      learning_rate=jnp.asarray(self._learning_rate, jnp.float32),
+      gradient_norm=optax.tree.norm(gradients),
+      skipped_updates=optimizers.skipped_updates(opt_state),
+      parameters_kl=divergence,
+      posterior_spread=spread,
+    )
     return VariationalState(params, rho, opt_state), aux, metrics
 
   def mean(self, state: VariationalState) -> core.Params:

@@ -35,8 +35,9 @@ class EpisodeAdder(core.Adder):
     if not timestep.first():
       raise ValueError(f'An episode begins with a first time step, got {timestep.step_type}.')
     self.cut()
-    nothing = {name: np.zeros(self._fields[name].shape, np.float32)
-               for name in ('action', 'reward', 'cost', 'terminal')}
+    nothing = {
+      name: np.zeros(self._fields[name].shape, np.float32) for name in ('action', 'reward', 'cost', 'terminal')
+    }
     self._moments = [self._observed(timestep) | nothing]
 
   def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
@@ -48,10 +49,10 @@ class EpisodeAdder(core.Adder):
       raise ValueError('No episode goes on: call add_first with its first time step before add.')
     try:
       moment = self._observed(next_timestep) | {
-          'action': self._convert('action', action),
-          'reward': self._convert('reward', next_timestep.reward.reward),
-          'cost': self._convert('cost', next_timestep.reward.cost),
-          'terminal': np.float32(next_timestep.last() and next_timestep.discount == 0.0),
+        'action': self._convert('action', action),
+        'reward': self._convert('reward', next_timestep.reward.reward),
+        'cost': self._convert('cost', next_timestep.reward.cost),
+        'terminal': np.float32(next_timestep.last() and next_timestep.discount == 0.0),
       }
     except Exception:
       self._finish()  # Without this moment, the next one would seem to follow the last.
@@ -68,10 +69,12 @@ class EpisodeAdder(core.Adder):
   def _observed(self, timestep: dm_env.TimeStep) -> dict[str, np.ndarray]:
     expected = self._buffer.header.observations
     if timestep.observation.keys() != expected.keys():
-      raise ValueError(f'The environment observed {sorted(timestep.observation)}, and the replay expects '
-                       f'{sorted(expected)}.')
-    return {f'observation/{name}': self._convert(f'observation/{name}', value)
-            for name, value in timestep.observation.items()}
+      raise ValueError(
+        f'The environment observed {sorted(timestep.observation)}, and the replay expects {sorted(expected)}.'
+      )
+    return {
+      f'observation/{name}': self._convert(f'observation/{name}', value) for name, value in timestep.observation.items()
+    }
 
   def _convert(self, name: str, value: Any) -> np.ndarray:
     """A copy as it is stored: environments may reuse their arrays."""

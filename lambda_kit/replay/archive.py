@@ -49,10 +49,12 @@ class ReplayArchive:
     missing = [number for number in range(first, next_number) if number not in files]
     if missing:
       raise episodes_lib.EpisodeFileError(
-          f'{self._path(missing[0])} is missing, one of {len(missing)} episodes that the checkpoint needs. Restore the '
-          'folder from a backup, or begin a new run.')
-    self._buffer.rebuild((number, episodes_lib.read_episode(files[number], self._buffer.header)[0])
-                         for number in range(first, next_number))
+        f'{self._path(missing[0])} is missing, one of {len(missing)} episodes that the checkpoint needs. Restore the '
+        'folder from a backup, or begin a new run.'
+      )
+    self._buffer.rebuild(
+      (number, episodes_lib.read_episode(files[number], self._buffer.header)[0]) for number in range(first, next_number)
+    )
     for number, path in files.items():
       if number >= next_number:
         path.unlink()

@@ -1,14 +1,15 @@
 """The replay buffer: whole episodes in memory, under a ceiling, and random sequences from them."""
 
 import collections
+from collections.abc import Iterable, Iterator
 import os
 import pathlib
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.replay import episodes as episodes_lib
@@ -33,8 +34,16 @@ class EpisodeBuffer:
   its random numbers, samples the same batches. Not for use by several threads at once.
   """
 
-  def __init__(self, header: episodes_lib.Header, seed: int, sequence_length: int = 50, max_bytes: int = 16 * 2**30,
-               max_episodes: int | None = None, recent_share: float = 0.0, recent_episodes: int = 20):
+  def __init__(
+    self,
+    header: episodes_lib.Header,
+    seed: int,
+    sequence_length: int = 50,
+    max_bytes: int = 16 * 2**30,
+    max_episodes: int | None = None,
+    recent_share: float = 0.0,
+    recent_episodes: int = 20,
+  ):
     """Makes an empty buffer, which takes no memory yet.
 
     Args:
@@ -49,11 +58,15 @@ class EpisodeBuffer:
       recent_episodes: How many the last episodes are.
     """
     if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
-      raise ValueError(f'EpisodeBuffer: sequence_length = {sequence_length}, max_bytes = {max_bytes} and max_episodes = '
-                       f'{max_episodes} must be at least 1.')
+      raise ValueError(
+        f'EpisodeBuffer: sequence_length = {sequence_length}, max_bytes = {max_bytes} and max_episodes = '
+        f'{max_episodes} must be at least 1.'
+      )
     if not 0.0 <= recent_share <= 1.0 or recent_episodes < 1:
-      raise ValueError(f'EpisodeBuffer: recent_share = {recent_share} must be in [0, 1], and recent_episodes = '
-                       f'{recent_episodes} at least 1.')
+      raise ValueError(
+        f'EpisodeBuffer: recent_share = {recent_share} must be in [0, 1], and recent_episodes = '
+        f'{recent_episodes} at least 1.'
+      )
     self._header = header
     self._length = sequence_length
     self._max_bytes, self._max_episodes = max_bytes, max_episodes
@@ -85,26 +98,35 @@ class EpisodeBuffer:
       raise ValueError(f'Episode {number} comes after episode {self._next_number - 1}: numbers must increase.')
     size = episode.num_bytes
     if size > self._max_bytes:
-      raise ValueError(f'One episode of {episode.num_steps} agent steps takes {format_bytes(size)}, more than all that '
-                       f'the replay may: EpisodeBuffer.max_bytes = {self._max_bytes} '
-                       f'({format_bytes(self._max_bytes)}). Raise it, or shorten the episodes.')
+      raise ValueError(
+        f'One episode of {episode.num_steps} agent steps takes {format_bytes(size)}, more than all that '
+        f'the replay may: EpisodeBuffer.max_bytes = {self._max_bytes} '
+        f'({format_bytes(self._max_bytes)}). Raise it, or shorten the episodes.'
+      )
     self._index = None
     if self._max_episodes is not None and self.num_episodes == self._max_episodes:
       self._drop_oldest()
     while self._num_bytes + size > self._max_bytes:
-      self._warn_once('full', f'The replay is full: EpisodeBuffer.max_bytes = {self._max_bytes} '
-                      f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.')
+      self._warn_once(
+        'full',
+        f'The replay is full: EpisodeBuffer.max_bytes = {self._max_bytes} '
+        f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.',
+      )
       self._drop_oldest()
     # A copy, so that nobody else can change it, and no larger array stays alive because this is a part of it.
-    episode = episodes_lib.Episode(**episodes_lib.unflatten(
-        {name: _read_only_copy(array) for name, array in episodes_lib.flatten(episode).items()}))
+    episode = episodes_lib.Episode(
+      **episodes_lib.unflatten({name: _read_only_copy(array) for name, array in episodes_lib.flatten(episode).items()})
+    )
     self._stored.append(_Stored(number, episode, size))
     self._num_bytes += size
     self._num_steps += episode.num_steps
     self._next_number = number + 1
     if episode.num_steps + 1 < self._length:
-      self._warn_once('short', f'Episode {number} has {episode.num_steps + 1} moments, fewer than '
-                      f'EpisodeBuffer.sequence_length = {self._length}: such episodes are never sampled.')
+      self._warn_once(
+        'short',
+        f'Episode {number} has {episode.num_steps + 1} moments, fewer than '
+        f'EpisodeBuffer.sequence_length = {self._length}: such episodes are never sampled.',
+      )
     return number
 
   def _drop_oldest(self) -> None:
@@ -121,10 +143,11 @@ class EpisodeBuffer:
       self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
     if not self._index.total:
       raise NotEnoughDataError(
-          f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
-          f'{self.num_steps} agent steps in all, and EpisodeBuffer.sequence_length = {self._length} needs one episode '
-          f'of at least {self._length - 1}. Lower sequence_length, gather more random steps before the first update '
-          '(PeriodicUpdates.first), or give an offline dataset.')
+        f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
+        f'{self.num_steps} agent steps in all, and EpisodeBuffer.sequence_length = {self._length} needs one episode '
+        f'of at least {self._length - 1}. Lower sequence_length, gather more random steps before the first update '
+        '(PeriodicUpdates.first), or give an offline dataset.'
+      )
     # The oldest sequence that each row of a batch may be.
     is_recent = np.arange(batch_size) < round(self._recent_share * batch_size)
     first = np.where(is_recent, self._index.first_of_last(self._recent_episodes), 0)
@@ -195,14 +218,22 @@ class EpisodeBuffer:
     share = min(1.0, self._max_bytes / needed)
     if share < 1.0:
       logging.warning(
-          'The %d environment steps of this run make %s of replay data. EpisodeBuffer.max_bytes = %d (%s) keeps the '
-          'newest %.0f %% of them.', environment_steps, format_bytes(needed), self._max_bytes,
-          format_bytes(self._max_bytes), 100.0 * share)
+        'The %d environment steps of this run make %s of replay data. EpisodeBuffer.max_bytes = %d (%s) keeps the '
+        'newest %.0f %% of them.',
+        environment_steps,
+        format_bytes(needed),
+        self._max_bytes,
+        format_bytes(self._max_bytes),
+        100.0 * share,
+      )
     machine = _machine_bytes()
     if machine is not None and min(needed, self._max_bytes) > machine:
       logging.warning(
-          'The replay will grow to %s, and this machine has %s of memory: the run will likely be killed. Lower '
-          'EpisodeBuffer.max_bytes.', format_bytes(min(needed, self._max_bytes)), format_bytes(machine))
+        'The replay will grow to %s, and this machine has %s of memory: the run will likely be killed. Lower '
+        'EpisodeBuffer.max_bytes.',
+        format_bytes(min(needed, self._max_bytes)),
+        format_bytes(machine),
+      )
     return share
 
   def _warn_once(self, topic: str, message: str) -> None:

@@ -1,12 +1,13 @@
 """Batches for a learner, on its device, prepared while it works."""
 
 import collections
+from collections.abc import Iterator
 from concurrent import futures
-from typing import Any, Iterator
+from typing import Any
 
-import gin
 import jax
 
+import gin
 from lambda_kit import types
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import sequences
@@ -34,8 +35,9 @@ class ReplayDataset:
       device: Device or sharding for the batches. By default, JAX's.
     """
     if batch_size < 1 or prefetch < 0:
-      raise ValueError(f'ReplayDataset: batch_size = {batch_size} must be at least 1, and prefetch = {prefetch} must '
-                       'not be negative.')
+      raise ValueError(
+        f'ReplayDataset: batch_size = {batch_size} must be at least 1, and prefetch = {prefetch} must not be negative.'
+      )
     self._buffer = buffer
     self._batch_size = batch_size
     self._prefetch = prefetch

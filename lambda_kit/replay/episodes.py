@@ -1,12 +1,13 @@
 """Episodes, the unit in which experience is stored, and the files that hold one each."""
 
+from collections.abc import Mapping
 import dataclasses
 import errno
 import io
 import json
 import os
 import pathlib
-from typing import Any, BinaryIO, Mapping, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 import zipfile
 
 import numpy as np
@@ -21,6 +22,7 @@ _VERSION = 1
 
 class Episode(NamedTuple):
   """T agent steps, hence T + 1 moments. Entries of index t belong to the moment of o_t, as in `types.Trajectory`."""
+
   observation: Mapping[str, np.ndarray]  # [T + 1, ...], in the dtype of the header: images uint8, vectors float32.
   action: np.ndarray  # [T + 1, A] float32, a_{t-1}, which led to o_t; 0 first.
   reward: np.ndarray  # [T + 1] float32, 0 first.
@@ -47,6 +49,7 @@ class WrongTaskError(EpisodeFileError):
 
 class Field(NamedTuple):
   """One moment of an array: the episode has one more axis in front."""
+
   shape: tuple[int, ...]
   dtype: str
 
@@ -57,6 +60,7 @@ class Field(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Header:
   """What the episodes of one task have in common."""
+
   task: str  # The environment's `task_name`.
   observations: Mapping[str, Field]
   action_shape: tuple[int, ...]
@@ -70,18 +74,23 @@ class Header:
     for name, spec in environment_spec.observations.items():
       dtype = np.float32 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
       observations[name] = Field(tuple(spec.shape), np.dtype(dtype).name)
-    return cls(environment_spec.task_name, observations, tuple(environment_spec.actions.shape),
-               environment_spec.constraint_names, environment_spec.action_repeat)
+    return cls(
+      environment_spec.task_name,
+      observations,
+      tuple(environment_spec.actions.shape),
+      environment_spec.constraint_names,
+      environment_spec.action_repeat,
+    )
 
   @property
   def fields(self) -> dict[str, Field]:
     """One for each array of an episode, named as in `flatten`."""
     observations = {f'observation/{name}': field for name, field in self.observations.items()}
     return observations | {
-        'action': Field(self.action_shape, 'float32'),
-        'reward': Field((), 'float32'),
-        'cost': Field((len(self.constraint_names),), 'float32'),
-        'terminal': Field((), 'float32'),
+      'action': Field(self.action_shape, 'float32'),
+      'reward': Field((), 'float32'),
+      'cost': Field((len(self.constraint_names),), 'float32'),
+      'terminal': Field((), 'float32'),
     }
 
   @property
@@ -114,8 +123,13 @@ class Header:
     if values['version'] != _VERSION:
       raise ValueError(f'it has version {values["version"]} of the format, and this code reads version {_VERSION}')
     observations = {name: Field(tuple(shape), dtype) for name, (shape, dtype) in values['observations'].items()}
-    return cls(values['task'], observations, tuple(values['action_shape']), tuple(values['constraint_names']),
-               values['action_repeat'])
+    return cls(
+      values['task'],
+      observations,
+      tuple(values['action_shape']),
+      tuple(values['constraint_names']),
+      values['action_repeat'],
+    )
 
 
 def flatten(episode: Episode) -> dict[str, np.ndarray]:
@@ -147,15 +161,20 @@ def check(episode: Episode, header: Header) -> None:
   for name, field in fields.items():
     array = arrays[name]
     if array.shape != (moments, *field.shape) or array.dtype != field.dtype:
-      raise ValueError(f'{name} of an episode with {moments} moments is {array.dtype} {list(array.shape)} instead of '
-                       f'{field.dtype} {[moments, *field.shape]}.')
+      raise ValueError(
+        f'{name} of an episode with {moments} moments is {array.dtype} {list(array.shape)} instead of '
+        f'{field.dtype} {[moments, *field.shape]}.'
+      )
     if array.dtype.kind == 'f' and not np.isfinite(array).all():
-      raise ValueError(f'{name} has entries that are not finite, first at moment '
-                       f'{np.argwhere(~np.isfinite(array))[0][0]} of {moments}.')
+      raise ValueError(
+        f'{name} has entries that are not finite, first at moment '
+        f'{np.argwhere(~np.isfinite(array))[0][0]} of {moments}.'
+      )
 
 
-def write_episode(path: str | os.PathLike, episode: Episode, header: Header, compress: bool = False,
-                  overwrite: bool = False) -> None:
+def write_episode(
+  path: str | os.PathLike, episode: Episode, header: Header, compress: bool = False, overwrite: bool = False
+) -> None:
   """Writes an episode as an archive for `np.load`. The file gets its name only when it is complete and on disk.
 
   Args:
@@ -210,11 +229,15 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
           episode = Episode(**unflatten({name: _read_array(archive, name) for name in header.fields}))
           check(episode, header)
     except Exception as error:  # The zip and npy readers raise whatever rubbish leads them to.
-      raise EpisodeFileError(f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
-                             'Copy it again from its source; from a dataset, it may also be removed.') from error
+      raise EpisodeFileError(
+        f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
+        'Copy it again from its source; from a dataset, it may also be removed.'
+      ) from error
   if differences:
-    raise WrongTaskError(f'{path} belongs to another task: {"; ".join(differences)}. Choose the dataset of this task, '
-                         'or configure the environment as it was when the file was written.')
+    raise WrongTaskError(
+      f'{path} belongs to another task: {"; ".join(differences)}. Choose the dataset of this task, '
+      'or configure the environment as it was when the file was written.'
+    )
   return episode, header
 
 

@@ -1,12 +1,11 @@
 """Folders of episodes: datasets to begin with instead of random data, and the episodes of a run to keep."""
 
+from collections.abc import Iterable, Iterator
 import os
 import pathlib
 import re
-from typing import Iterable, Iterator
 
 import gin
-
 from lambda_kit.replay import episodes as episodes_lib
 
 _NAME = re.compile(r'episode-(\d+)\.npz')
@@ -51,8 +50,12 @@ class EpisodeWriter:
         continue
 
 
-def save_dataset(folder: str | os.PathLike, episodes: Iterable[episodes_lib.Episode], header: episodes_lib.Header,
-                 compress: bool = True) -> int:
+def save_dataset(
+  folder: str | os.PathLike,
+  episodes: Iterable[episodes_lib.Episode],
+  header: episodes_lib.Header,
+  compress: bool = True,
+) -> int:
   """Writes episodes to a folder, after those that it has. Returns how many there were to write."""
   writer = EpisodeWriter(folder, header, compress)
   count = 0
@@ -63,8 +66,9 @@ def save_dataset(folder: str | os.PathLike, episodes: Iterable[episodes_lib.Epis
 
 
 @gin.register
-def load_dataset(folder: str | os.PathLike,
-                 expected_header: episodes_lib.Header | None = None) -> Iterator[episodes_lib.Episode]:
+def load_dataset(
+  folder: str | os.PathLike, expected_header: episodes_lib.Header | None = None
+) -> Iterator[episodes_lib.Episode]:
   """Reads the episodes of a folder one by one, by number: algorithm 2, line 1, 'from an offline dataset'.
 
   Args:
@@ -78,12 +82,16 @@ def load_dataset(folder: str | os.PathLike,
   """
   folder = pathlib.Path(folder)
   if not folder.is_dir():
-    raise FileNotFoundError(f'There is no dataset folder {folder}. Give a folder that a run with an EpisodeWriter, or '
-                            'save_dataset, has written.')
+    raise FileNotFoundError(
+      f'There is no dataset folder {folder}. Give a folder that a run with an EpisodeWriter, or '
+      'save_dataset, has written.'
+    )
   files = episode_files(folder)
   if not files:
-    raise FileNotFoundError(f'The dataset folder {folder} has no episodes: no file is named like episode-000000.npz. '
-                            'Give a folder that a run with an EpisodeWriter, or save_dataset, has written.')
+    raise FileNotFoundError(
+      f'The dataset folder {folder} has no episodes: no file is named like episode-000000.npz. '
+      'Give a folder that a run with an EpisodeWriter, or save_dataset, has written.'
+    )
   return _read_all([files[number] for number in sorted(files)], expected_header)
 
 
@@ -95,8 +103,9 @@ def _read_all(paths: list[pathlib.Path], expected: episodes_lib.Header | None) -
     differences = header.differences(first_header)
     if differences:
       raise episodes_lib.WrongTaskError(
-          f'{path} belongs to another task than {paths[0]}: {"; ".join(differences)}. Keep the episodes of each task '
-          'in a folder of their own.')
+        f'{path} belongs to another task than {paths[0]}: {"; ".join(differences)}. Keep the episodes of each task '
+        'in a folder of their own.'
+      )
     yield episode
 
 

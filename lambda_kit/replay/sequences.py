@@ -1,6 +1,7 @@
 """The sequences of length L within episodes, numbered, and batches of them."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ class SequenceIndex(NamedTuple):
 
   A uniform number is hence a uniform sequence, and an episode is met in proportion to the sequences it has.
   """
+
   episodes: tuple[episodes_lib.Episode, ...]  # E of them.
   begins: np.ndarray  # [E], the number of each episode's first sequence.
   ends: np.ndarray  # [E], the number after its last one.
@@ -40,11 +42,13 @@ class SequenceIndex(NamedTuple):
     owners = np.searchsorted(self.ends, numbers, side='right')
     starts = numbers - self.begins[owners]
     # Always new arrays: JAX uses the memory of NumPy arrays without a copy on the CPU.
-    batch = {name: np.empty((len(numbers), self.length, *array.shape[1:]), array.dtype)
-             for name, array in episodes_lib.flatten(self.episodes[owners[0]]).items()}
+    batch = {
+      name: np.empty((len(numbers), self.length, *array.shape[1:]), array.dtype)
+      for name, array in episodes_lib.flatten(self.episodes[owners[0]]).items()
+    }
     for row, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist())):
       for name, array in episodes_lib.flatten(self.episodes[owner]).items():
-        batch[name][row] = array[start:start + self.length]
+        batch[name][row] = array[start : start + self.length]
     return types.Trajectory(**episodes_lib.unflatten(batch))
 
 
@@ -53,6 +57,7 @@ class Draws(NamedTuple):
 
   Any thread may copy them. They keep their episodes alive, also those that the buffer has dropped since.
   """
+
   index: SequenceIndex
   numbers: np.ndarray  # [n, B]
 

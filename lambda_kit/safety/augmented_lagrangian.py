@@ -1,11 +1,12 @@
 """The augmented Lagrangian with proximal relaxation (section 4.1; Nocedal and Wright 2006, chapter 17)."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import chex
-import gin
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
@@ -33,19 +34,28 @@ class AugmentedLagrangian(core.ConstraintSolver[AugmentedLagrangianState]):
     max_penalty_factor: The penalty factor stops growing here.
   """
 
-  def __init__(self, initial_multiplier: float | Sequence[float] = 1e-6, initial_penalty_factor: float = 5e-9,
-               growth: float = 1e-5, max_penalty_factor: float = float('inf')):
+  def __init__(
+    self,
+    initial_multiplier: float | Sequence[float] = 1e-6,
+    initial_penalty_factor: float = 5e-9,
+    growth: float = 1e-5,
+    max_penalty_factor: float = float('inf'),
+  ):
     if not 0.0 < initial_penalty_factor <= max_penalty_factor or growth < 0.0:
-      raise ValueError(f'AugmentedLagrangian: initial_penalty_factor={initial_penalty_factor} must be positive and at '
-                       f'most max_penalty_factor={max_penalty_factor}, and growth={growth} must not be negative.')
+      raise ValueError(
+        f'AugmentedLagrangian: initial_penalty_factor={initial_penalty_factor} must be positive and at '
+        f'most max_penalty_factor={max_penalty_factor}, and growth={growth} must not be negative.'
+      )
     self._initial_multiplier = lagrangian.check_initial(initial_multiplier)
     self._initial_penalty_factor = initial_penalty_factor
     self._growth = growth
     self._max_penalty_factor = max_penalty_factor
 
   def init(self, num_constraints: int) -> AugmentedLagrangianState:
-    return AugmentedLagrangianState(lagrangian.initial_multipliers(self._initial_multiplier, num_constraints),
-                                    jnp.float32(self._initial_penalty_factor))
+    return AugmentedLagrangianState(
+      lagrangian.initial_multipliers(self._initial_multiplier, num_constraints),
+      jnp.float32(self._initial_penalty_factor),
+    )
 
   def penalty(self, state: AugmentedLagrangianState, cost_values: types.Array, budgets: types.Array) -> types.Array:
     """Eq. 8, summed over constraints: sum_i Psi^i. Its derivative is max(0, lambda^i + mu (J^i - d^i))."""
@@ -56,12 +66,14 @@ class AugmentedLagrangian(core.ConstraintSolver[AugmentedLagrangianState]):
     violation = jnp.maximum(cost_values - budgets, -multiplier / penalty_factor)
     return jnp.sum(multiplier * violation + penalty_factor / 2.0 * violation**2)
 
-  def update(self, state: AugmentedLagrangianState, cost_values: types.Array,
-             budgets: types.Array) -> AugmentedLagrangianState:
+  def update(
+    self, state: AugmentedLagrangianState, cost_values: types.Array, budgets: types.Array
+  ) -> AugmentedLagrangianState:
     """Eq. 6, and the growth of mu."""
     return AugmentedLagrangianState(
-        lagrangian.ascend(state.multiplier, state.penalty_factor, cost_values, budgets),
-        jnp.minimum(state.penalty_factor * (1.0 + self._growth), self._max_penalty_factor))
+      lagrangian.ascend(state.multiplier, state.penalty_factor, cost_values, budgets),
+      jnp.minimum(state.penalty_factor * (1.0 + self._growth), self._max_penalty_factor),
+    )
 
   def multipliers(self, state: AugmentedLagrangianState) -> types.Array:
     return state.multiplier

@@ -9,10 +9,10 @@ The paper takes `UpperBound` of the objective, which is optimism, and of each co
 import math
 
 import chex
-import gin
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 

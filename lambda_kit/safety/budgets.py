@@ -4,9 +4,9 @@ A limit d bounds the undiscounted costs of an episode. A cost value is discounte
 step: `action_repeat` simulator steps, whose costs are summed.
 """
 
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 
 
@@ -46,7 +46,7 @@ class EpisodicBudget:
     starts = np.arange(0, length, spec.action_repeat)  # Of agent steps, in simulator steps.
     durations = np.minimum(spec.action_repeat, length - starts)
     # The geometric sum term by term: exact for a discount of 1, too.
-    return limits * np.sum(float(discount)**np.arange(len(starts)) * durations) / length
+    return limits * np.sum(float(discount) ** np.arange(len(starts)) * durations) / length
 
 
 def _check(discount: float) -> None:

@@ -1,6 +1,6 @@
 """What the solvers share: the multipliers' initial values, their projected step, and the plain Lagrangian."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import chex
 import jax.numpy as jnp

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import chex
-import gin
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
@@ -42,8 +42,10 @@ class PidLagrangian(core.ConstraintSolver[PidState]):
 
   def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95):
     if min(kp, ki, kd) < 0.0 or not 0.0 <= smoothing < 1.0:
-      raise ValueError(f'PidLagrangian: kp={kp}, ki={ki} and kd={kd} must not be negative, and smoothing={smoothing} '
-                       'must be at least 0 and less than 1.')
+      raise ValueError(
+        f'PidLagrangian: kp={kp}, ki={ki} and kd={kd} must not be negative, and smoothing={smoothing} '
+        'must be at least 0 and less than 1.'
+      )
     self._kp, self._ki, self._kd, self._smoothing = kp, ki, kd, smoothing
 
   def init(self, num_constraints: int) -> PidState:

@@ -1,9 +1,9 @@
 """Gradient ascent on the multipliers of the plain Lagrangian (eq. 5)."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import gin
-
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.safety import lagrangian

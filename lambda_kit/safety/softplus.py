@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 import chex
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
@@ -33,8 +33,10 @@ class SoftplusLagrangian(core.ConstraintSolver[SoftplusState]):
 
   def __init__(self, initial_multiplier: float = 1.0, learning_rate: float = 5e-2):
     if not (initial_multiplier > 0.0 and learning_rate > 0.0):
-      raise ValueError(f'SoftplusLagrangian: initial_multiplier={initial_multiplier} and '
-                       f'learning_rate={learning_rate} must be positive.')
+      raise ValueError(
+        f'SoftplusLagrangian: initial_multiplier={initial_multiplier} and '
+        f'learning_rate={learning_rate} must be positive.'
+      )
     self._initial = float(np.log(np.expm1(initial_multiplier)))
     self._adam = optax.adam(learning_rate)
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import chex
-import gin
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 

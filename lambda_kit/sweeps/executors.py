@@ -1,8 +1,9 @@
 """Executors by name. Engines that are optional are imported when they are asked for."""
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import interfaces
@@ -14,6 +15,7 @@ NAMES = ('local', 'slurm', 'ray')
 @dataclasses.dataclass(frozen=True)
 class Options:
   """What executors can be told; each takes what concerns it."""
+
   needs: interfaces.Needs = interfaces.Needs()  # Of one run.
   # Local: the budget of all runs together. By default all cores and all memory that are free.
   cores: int | None = None
@@ -37,15 +39,19 @@ def make_executor(name: str, folder: pathlib.Path, options: Options) -> interfac
   try:
     if name == 'slurm':
       from lambda_kit.sweeps import slurm_executor  # pylint: disable=import-outside-toplevel
+
       return slurm_executor.SlurmExecutor(folder / 'slurm', options.needs, options.slurm)
     if name == 'ray':
       from lambda_kit.sweeps import ray_executor  # pylint: disable=import-outside-toplevel
+
       return ray_executor.RayExecutor(options.needs, options.ray_address)
   except ModuleNotFoundError as error:
     if error.name not in ('submitit', 'ray'):
       raise
-    raise errors.SweepError(f'--executor={name} needs {error.name}, which is not installed. Install it with '
-                            f"pip install -e '.[{name}]', or choose --executor=local.") from error
+    raise errors.SweepError(
+      f'--executor={name} needs {error.name}, which is not installed. Install it with '
+      f"pip install -e '.[{name}]', or choose --executor=local."
+    ) from error
   return _make_local(options)
 
 
@@ -54,6 +60,6 @@ def _make_local(options: Options) -> local_executor.LocalExecutor:
   if options.cores is not None:
     if options.cores > len(cores):
       raise errors.SweepError(f'--cores={options.cores}, but this process may use {len(cores)}. Give at most as many.')
-    cores = cores[:options.cores]
+    cores = cores[: options.cores]
   memory = local_executor.available_memory() if options.memory is None else options.memory
   return local_executor.LocalExecutor(options.needs, cores, memory, options.gpus)

@@ -1,15 +1,15 @@
 """The runs of a sweep: tasks x variants x seeds, each the plain `lambda-kit run` with its flags and a workdir."""
 
 import collections
+from collections.abc import Iterable, Sequence
 import dataclasses
 import pathlib
 import sys
-from typing import Iterable, Sequence
 
-from lambda_kit.config import axes
-from lambda_kit.training import study
 from lambda_kit.analysis.metrics import protocols
+from lambda_kit.config import axes
 from lambda_kit.sweeps import errors
+from lambda_kit.training import study
 
 SG6 = axes.SG6  # Stands for the paper's six tasks.
 _JOINED = '+'  # 'ppo+observe_vector' is one variant of two files.
@@ -19,6 +19,7 @@ _PROGRAM = ('-m', 'lambda_kit', 'run')  # What Python is given: the command may 
 @dataclasses.dataclass(frozen=True)
 class Run:
   """One run of a sweep."""
+
   task: str
   variant: str
   seed: int
@@ -45,14 +46,27 @@ class Run:
   @property
   def command(self) -> list[str]:
     task, *files = self.gin_files
-    return [sys.executable, *self.program, f'--task={task}', *(f'--gin_file={name}' for name in files),
-            *(f'--gin_bindings={binding}' for binding in self.bindings), f'--seed={self.seed}',
-            f'--workdir={self.workdir}']
+    return [
+      sys.executable,
+      *self.program,
+      f'--task={task}',
+      *(f'--gin_file={name}' for name in files),
+      *(f'--gin_bindings={binding}' for binding in self.bindings),
+      f'--seed={self.seed}',
+      f'--workdir={self.workdir}',
+    ]
 
 
-def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str], seeds: Sequence[int],
-              gin_files: Sequence[str], bindings: Sequence[str], folder: pathlib.Path,
-              program: Sequence[str] = _PROGRAM) -> list[Run]:
+def make_grid(
+  root: pathlib.Path,
+  tasks: Sequence[str],
+  variants: Sequence[str],
+  seeds: Sequence[int],
+  gin_files: Sequence[str],
+  bindings: Sequence[str],
+  folder: pathlib.Path,
+  program: Sequence[str] = _PROGRAM,
+) -> list[Run]:
   """Lists the runs, the seeds of an experiment one after the other.
 
   Args:
@@ -71,8 +85,9 @@ def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str],
     SweepError: Two have the same name, or there is no run at all.
   """
   if not tasks and not gin_files:
-    raise errors.SweepError('No experiment was named: give --tasks=sg6, --tasks=pointgoal1,cargoal1 or '
-                            '--gin_file=gin/tasks/grid.gin.')
+    raise errors.SweepError(
+      'No experiment was named: give --tasks=sg6, --tasks=pointgoal1,cargoal1 or --gin_file=gin/tasks/grid.gin.'
+    )
   library = axes.Library([root])
   task_files = [file for name in tasks for file in _task_files(library, name)] or [gin_files[0]]
   further = gin_files if tasks else gin_files[1:]
@@ -81,10 +96,20 @@ def make_grid(root: pathlib.Path, tasks: Sequence[str], variants: Sequence[str],
     if not found:
       raise errors.SweepError(f'The grid has no runs: it has no {what}. Name at least one with --{what}s.')
   runs = [
-      Run(pathlib.Path(task_file).stem, _variant_name(variant), seed, (task_file, *further, *files), tuple(bindings),
-          tuple(program), folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}',
-          pathlib.Path.cwd())
-      for task_file in dict.fromkeys(task_files) for variant, files in variant_files for seed in dict.fromkeys(seeds)]
+    Run(
+      pathlib.Path(task_file).stem,
+      _variant_name(variant),
+      seed,
+      (task_file, *further, *files),
+      tuple(bindings),
+      tuple(program),
+      folder / pathlib.Path(task_file).stem / _variant_name(variant) / f'seed{seed}',
+      pathlib.Path.cwd(),
+    )
+    for task_file in dict.fromkeys(task_files)
+    for variant, files in variant_files
+    for seed in dict.fromkeys(seeds)
+  ]
   _check_unique(runs)
   return runs
 
@@ -96,8 +121,9 @@ def parse_seeds(text: str) -> list[int]:
     if any(seed < 0 for seed in seeds):
       raise ValueError
   except ValueError:
-    raise errors.SweepError(f'--seeds={text} is neither how many seeds, such as 5, nor a list of them, such as '
-                            '0,1,7.') from None
+    raise errors.SweepError(
+      f'--seeds={text} is neither how many seeds, such as 5, nor a list of them, such as 0,1,7.'
+    ) from None
   return seeds if ',' in text or not seeds else list(range(seeds[0]))
 
 
@@ -111,8 +137,9 @@ def _variant_files(library: axes.Library, name: str) -> tuple[str, ...]:
   """The files of a variant."""
   if name == study.BASE:
     return ()
-  found = [library.find(part, [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE])
-           for part in name.split(_JOINED)]
+  found = [
+    library.find(part, [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE]) for part in name.split(_JOINED)
+  ]
   return tuple(found)
 
 
@@ -127,5 +154,6 @@ def _check_unique(runs: Iterable[Run]) -> None:
   for workdir, same in by_workdir.items():
     if len(same) > 1:
       files = ' and '.join(', '.join(run.gin_files) for run in same)
-      raise errors.SweepError(f'Two runs would share the workdir {workdir}: those of {files}. Rename one of the gin '
-                              'files.')
+      raise errors.SweepError(
+        f'Two runs would share the workdir {workdir}: those of {files}. Rename one of the gin files.'
+      )

@@ -1,14 +1,16 @@
 """What a sweep and its executors agree on: runs go in, jobs come out that are asked how they are. No implementation."""
 
+from collections.abc import Sequence
 import dataclasses
 import enum
-from typing import Protocol, Sequence
+from typing import Protocol
 
 from lambda_kit.sweeps import grid
 
 
 class State(enum.Enum):
   """How a run is."""
+
   QUEUED = 'queued'
   RUNNING = 'running'
   DONE = 'done'
@@ -18,6 +20,7 @@ class State(enum.Enum):
 @dataclasses.dataclass(frozen=True)
 class Needs:
   """What one run may use."""
+
   cores: int = 1
   memory: float = 4.0  # Gigabytes.
   gpus: int = 0
@@ -30,6 +33,7 @@ class Needs:
 @dataclasses.dataclass(frozen=True)
 class Ended:
   """How an attempt at a run ended."""
+
   code: int | None  # Of the process, negative for a signal; None if the machine was lost, which is no fault of the run.
   reason: str = ''  # What the executor knows beyond the run's own output.
 

@@ -1,9 +1,9 @@
 """Runs on this machine: as many processes at a time as a budget of cores, memory and GPUs has room for."""
 
 import collections
+from collections.abc import Sequence
 import os
 import time
-from typing import Sequence
 
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
@@ -24,12 +24,16 @@ class LocalExecutor(interfaces.Executor):
   """
 
   def __init__(self, needs: interfaces.Needs, cores: Sequence[int], memory: float, gpus: Sequence[str] = ()):
-    for what, needed, budget, flag in (('cores', needs.cores, len(cores), 'cores'),
-                                       ('GB of memory', needs.memory, memory, 'memory'),
-                                       ('GPUs', needs.gpus, len(gpus), 'gpus')):
+    for what, needed, budget, flag in (
+      ('cores', needs.cores, len(cores), 'cores'),
+      ('GB of memory', needs.memory, memory, 'memory'),
+      ('GPUs', needs.gpus, len(gpus), 'gpus'),
+    ):
       if needed > budget:
-        raise errors.SweepError(f'A run is to have {needed:g} {what}, and the budget is {budget:g}: no run would ever '
-                                f'start. Lower --run_{flag} or raise --{flag}.')
+        raise errors.SweepError(
+          f'A run is to have {needed:g} {what}, and the budget is {budget:g}: no run would ever '
+          f'start. Lower --run_{flag} or raise --{flag}.'
+        )
     self._needs = needs
     self._cores, self._gpus = list(cores), list(gpus)  # Those that are free.
     self._room = int(memory / needs.memory) if needs.memory else len(cores)
@@ -61,11 +65,15 @@ class LocalExecutor(interfaces.Executor):
       self._next_look = time.monotonic() + _MEMORY_SECONDS
       self._limit_memory()
     needs = self._needs
-    while (self._waiting and len(self._running) < self._room and len(self._cores) >= needs.cores
-           and len(self._gpus) >= needs.gpus):
+    while (
+      self._waiting
+      and len(self._running) < self._room
+      and len(self._cores) >= needs.cores
+      and len(self._gpus) >= needs.gpus
+    ):
       job = self._waiting.popleft()
-      job.cores, self._cores = self._cores[:needs.cores], self._cores[needs.cores:]
-      job.gpus, self._gpus = self._gpus[:needs.gpus], self._gpus[needs.gpus:]
+      job.cores, self._cores = self._cores[: needs.cores], self._cores[needs.cores :]
+      job.gpus, self._gpus = self._gpus[: needs.gpus], self._gpus[needs.gpus :]
       environment = {'CUDA_VISIBLE_DEVICES': ','.join(job.gpus)} if needs.gpus else {}
       job.process = processes.RunProcess(job.run, job.cores, environment)
       self._running.append(job)
@@ -80,8 +88,10 @@ class LocalExecutor(interfaces.Executor):
     for job in self._running:
       size = used.get(job.process.session, 0)
       if self._needs.memory and size > self._needs.memory_bytes and not job.reason:
-        job.reason = (f'used {size / 1e9:.2f} GB of memory, and may have {self._needs.memory:g}: raise --run_memory, '
-                      'or keep less in the replay (EpisodeBuffer.max_bytes)')
+        job.reason = (
+          f'used {size / 1e9:.2f} GB of memory, and may have {self._needs.memory:g}: raise --run_memory, '
+          'or keep less in the replay (EpisodeBuffer.max_bytes)'
+        )
         job.process.ask_to_end()
 
 

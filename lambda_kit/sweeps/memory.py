@@ -1,6 +1,6 @@
 """How much memory runs take, told from their configurations: most of it is the replay."""
 
-from typing import Iterable
+from collections.abc import Iterable
 
 from lambda_kit.config import gin_text
 
@@ -30,5 +30,5 @@ def _replay_bytes(bindings: gin_text.Bindings) -> int:
     return 0
   steps, repeat = get('experiment.environment_steps', 0), get('make_environment.action_repeat', 1)
   moments = -(-steps // repeat) + -(-steps // _EPISODE)
-  pictures = 3 * get('SafetyGymnasium.image_size', 64)**2 * moments
+  pictures = 3 * get('SafetyGymnasium.image_size', 64) ** 2 * moments
   return min(pictures, get('EpisodeBuffer.max_bytes', _MAX_BYTES))

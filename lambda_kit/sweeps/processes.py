@@ -1,5 +1,6 @@
 """Runs as child processes that never outlive the process that started them."""
 
+from collections.abc import Collection, Mapping, Sequence
 import contextlib
 import datetime
 import os
@@ -10,11 +11,10 @@ import signal
 import socket
 import subprocess
 import time
-from typing import Collection, Mapping, Sequence
 
-from lambda_kit.training.checkpoints import lock
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import workdirs
+from lambda_kit.training.checkpoints import lock
 
 _GRACE = 60.0  # Seconds that a run gets to save, when it is to end.
 _LOCK_SECONDS = 120.0
@@ -39,8 +39,14 @@ class RunProcess:
       output.write(f'{workdirs.ATTEMPT}on {socket.gethostname()}, {now}: {shlex.join(run.command)}\n'.encode())
       output.flush()
       self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-          [*_wrapper(cores), *run.command], cwd=run.start_folder, env={**os.environ, **(environment or {})},
-          stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        [*_wrapper(cores), *run.command],
+        cwd=run.start_folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+      )
 
   @property
   def session(self) -> int:
@@ -116,4 +122,3 @@ def _wrapper(cores: Sequence[int]) -> list[str]:
   if cores and shutil.which('taskset'):
     wrapper += ['taskset', '--cpu-list', ','.join(map(str, cores))]
   return wrapper
-

@@ -1,8 +1,8 @@
 """Runs as tasks of a Ray cluster. The sweep's folder must be visible to all nodes under the same path."""
 
+from collections.abc import Sequence
 import contextlib
 import os
-from typing import Sequence
 
 from absl import logging
 import ray
@@ -25,12 +25,15 @@ class RayExecutor(interfaces.Executor):
   """
 
   def __init__(self, needs: interfaces.Needs, address: str = 'auto'):
-    ray_cluster.connect(os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address,
-                        'name it by --ray_address=host:port, or choose --executor=local.')
+    ray_cluster.connect(
+      os.environ.get('RAY_ADDRESS', address) if address == 'auto' else address,
+      'name it by --ray_address=host:port, or choose --executor=local.',
+    )
     _warn_of_small_nodes(needs)
     # No retries here: they are the sweep's, which counts all failures.
     self._task = ray.remote(processes.run_to_end).options(
-        num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None, max_retries=0)
+      num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None, max_retries=0
+    )
     self._jobs: list[_RayJob] = []
 
   def submit(self, runs: Sequence[grid.Run]) -> list[interfaces.Job]:
@@ -48,7 +51,6 @@ class RayExecutor(interfaces.Executor):
 
 
 class _RayJob(interfaces.Job):
-
   def __init__(self, run: grid.Run, output_before: int, result: ray.ObjectRef):
     self._run = run
     self._output_before = output_before
@@ -76,8 +78,15 @@ class _RayJob(interfaces.Job):
 def _warn_of_small_nodes(needs: interfaces.Needs) -> None:
   """Ray would wait in silence for a node that is large enough: it may be on its way."""
   wanted = {'CPU': needs.cores, 'GPU': needs.gpus, 'memory': needs.memory_bytes}
-  if not any(all(node['Resources'].get(name, 0) >= amount for name, amount in wanted.items())
-             for node in ray.nodes() if node['Alive']):
-    logging.warning('No node of the Ray cluster has the %d cores, %g GB of memory and %d GPUs that a run is to have. '
-                    'Runs wait for one to join; --run_cores, --run_memory and --run_gpus ask for less.',
-                    needs.cores, needs.memory, needs.gpus)
+  if not any(
+    all(node['Resources'].get(name, 0) >= amount for name, amount in wanted.items())
+    for node in ray.nodes()
+    if node['Alive']
+  ):
+    logging.warning(
+      'No node of the Ray cluster has the %d cores, %g GB of memory and %d GPUs that a run is to have. '
+      'Runs wait for one to join; --run_cores, --run_memory and --run_gpus ask for less.',
+      needs.cores,
+      needs.memory,
+      needs.gpus,
+    )

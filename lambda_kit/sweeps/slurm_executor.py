@@ -1,9 +1,10 @@
 """Runs as jobs of SLURM, through submitit. The sweep's folder must be visible to all machines under the same path."""
 
+from collections.abc import Mapping, Sequence
 import contextlib
 import pathlib
 import signal
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import submitit
 from submitit.core import utils as submitit_utils
@@ -30,21 +31,34 @@ class SlurmExecutor(interfaces.Executor):
     cluster: 'slurm', or 'local' for submitit's own stand-in.
   """
 
-  def __init__(self, folder: pathlib.Path, needs: interfaces.Needs, options: Mapping[str, Any] | None = None,
-               cluster: str = 'slurm'):
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    needs: interfaces.Needs,
+    options: Mapping[str, Any] | None = None,
+    cluster: str = 'slurm',
+  ):
     try:
       self._engine = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=_TIMES_QUEUED_AGAIN)
     except RuntimeError as error:
-      raise errors.SweepError('SLURM is not reachable from this machine: there is no srun. Give the command on a login '
-                              'node of the cluster, or choose --executor=local or ray.') from error
+      raise errors.SweepError(
+        'SLURM is not reachable from this machine: there is no srun. Give the command on a login '
+        'node of the cluster, or choose --executor=local or ray.'
+      ) from error
     try:
       self._engine.update_parameters(
-          name='lambda_kit', cpus_per_task=needs.cores, timeout_min=_MINUTES,
-          mem_gb=needs.memory or None, gpus_per_node=needs.gpus or None,
-          **{f'slurm_{name}': value for name, value in (options or {}).items()})
+        name='lambda_kit',
+        cpus_per_task=needs.cores,
+        timeout_min=_MINUTES,
+        mem_gb=needs.memory or None,
+        gpus_per_node=needs.gpus or None,
+        **{f'slurm_{name}': value for name, value in (options or {}).items()},
+      )
     except (NameError, ValueError, TypeError) as error:
-      raise errors.SweepError(f'SLURM would not understand --slurm: {str(error).splitlines()[0]}. Options are those of '
-                              'sbatch without dashes, such as --slurm=partition=gpu.') from error
+      raise errors.SweepError(
+        f'SLURM would not understand --slurm: {str(error).splitlines()[0]}. Options are those of '
+        'sbatch without dashes, such as --slurm=partition=gpu.'
+      ) from error
 
   def submit(self, runs: Sequence[grid.Run]) -> list[interfaces.Job]:
     jobs = _jobs_in_the_queue(self._engine.folder, runs)
@@ -56,8 +70,9 @@ class SlurmExecutor(interfaces.Executor):
       except (submitit_utils.FailedSubmissionError, submitit_utils.FailedJobError, OSError) as error:
         cause = (str(error).strip() or 'no reason given').splitlines()[-1]
         raise errors.SweepError(
-            f'SLURM did not take the jobs: {cause}. See with sinfo whether the cluster answers; what it asks for is '
-            'given by --slurm=partition=..., --slurm=account=... and the like.') from error
+          f'SLURM did not take the jobs: {cause}. See with sinfo whether the cluster answers; what it asks for is '
+          'given by --slurm=partition=..., --slurm=account=... and the like.'
+        ) from error
       for run, job in zip(missing, submitted):
         jobs[run.workdir] = _SlurmJob(run, job, sizes[run.workdir])
         _note_file(run).parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +109,6 @@ class _Attempt:
 
 
 class _SlurmJob(interfaces.Job):
-
   def __init__(self, run: grid.Run, job: submitit.Job, output_before: int):
     self._run, self._job = run, job
     self._output_before = output_before

@@ -1,10 +1,11 @@
 """How a sweep is, as a table: live on a terminal, lines and a last table everywhere else."""
 
 import collections
+from collections.abc import Sequence
 import contextlib
 import datetime
 import sys
-from typing import Sequence, TextIO
+from typing import TextIO
 
 from rich import box
 from rich import console as rich_console
@@ -55,8 +56,11 @@ class StatusView:
     self._stream = sys.stdout if stream is None else stream
     is_terminal = self._stream.isatty()
     self._console = rich_console.Console(file=self._stream, width=None if is_terminal else _WIDTH)
-    self._live = rich_live.Live(console=self._console, get_renderable=lambda: status_table(self._statuses),
-                                refresh_per_second=0.5) if is_terminal else None
+    self._live = (
+      rich_live.Live(console=self._console, get_renderable=lambda: status_table(self._statuses), refresh_per_second=0.5)
+      if is_terminal
+      else None
+    )
     self._stack = contextlib.ExitStack()
 
   def __enter__(self) -> 'StatusView':

@@ -1,9 +1,9 @@
 """Sees a sweep through: submits what is missing, tries again what failed, and stops what can't succeed."""
 
 import collections
+from collections.abc import Callable, Sequence
 import dataclasses
 import time
-from typing import Callable, Sequence
 
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
@@ -16,6 +16,7 @@ State = interfaces.State
 @dataclasses.dataclass
 class RunStatus:
   """How a run is, and how it went so far."""
+
   run: grid.Run
   state: State
   attempts: int = 0  # That ended without success.
@@ -47,8 +48,14 @@ class Supervisor:
     interval: Seconds between two looks at all jobs.
   """
 
-  def __init__(self, runs: Sequence[grid.Run], executor: interfaces.Executor, max_retries: int = 2,
-               keep_going: bool = False, interval: float = 1.0):
+  def __init__(
+    self,
+    runs: Sequence[grid.Run],
+    executor: interfaces.Executor,
+    max_retries: int = 2,
+    keep_going: bool = False,
+    interval: float = 1.0,
+  ):
     self._executor = executor
     self._max_retries = max_retries
     self._keep_going = keep_going
@@ -77,8 +84,13 @@ class Supervisor:
           self._look_at(status)
       for siblings in self._siblings.values():
         self._judge(siblings)
-      self._submit([status for status in pending if status.job is None and status.state is State.QUEUED
-                    and not self._is_held(status)])
+      self._submit(
+        [
+          status
+          for status in pending
+          if status.job is None and status.state is State.QUEUED and not self._is_held(status)
+        ]
+      )
       time.sleep(self._interval)
     return self.statuses
 
@@ -140,6 +152,8 @@ def _explain(siblings: Sequence[RunStatus]) -> str:
     seeds_by_error[status.error].append(status.run.seed)
   lines = [f'{variant} on {task} fails at once with every seed, so the sweep was stopped.']
   lines += [f'  seed {", ".join(map(str, seeds))}: {error}' for error, seeds in seeds_by_error.items()]
-  lines.append(f'All of its output is in {siblings[0].run.output}. When the cause is mended, the same command goes on '
-               'with what is missing; with --keep_going it goes on without this one.')
+  lines.append(
+    f'All of its output is in {siblings[0].run.output}. When the cause is mended, the same command goes on '
+    'with what is missing; with --keep_going it goes on without this one.'
+  )
   return '\n'.join(lines)

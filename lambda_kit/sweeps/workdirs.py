@@ -1,10 +1,10 @@
 """What the workdirs of runs tell a sweep: whether a run is over, how far it is, what ended it."""
 
+from collections.abc import Iterable
 import json
 import pathlib
 import re
 import signal
-from typing import Iterable
 
 from lambda_kit.analysis import run_record
 from lambda_kit.config import configuration
@@ -73,12 +73,17 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
       resolved[run.configuration] = configuration.resolved_config()
     path = run.workdir / 'config.gin'
     if path.exists():
-      lines = [line for line in configuration.differing_lines(path.read_text('utf-8'), resolved[run.configuration])
-               if 'experiment.seed = ' not in line]
+      lines = [
+        line
+        for line in configuration.differing_lines(path.read_text('utf-8'), resolved[run.configuration])
+        if 'experiment.seed = ' not in line
+      ]
       if lines:
         raise errors.SweepError(
-            f'{run.workdir} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
-            '\nGive the files and bindings that it began with, or another --folder for a new sweep.')
+          f'{run.workdir} holds a run with another configuration:\n'
+          + '\n'.join(f'  {line}' for line in lines)
+          + '\nGive the files and bindings that it began with, or another --folder for a new sweep.'
+        )
   return list(resolved.values())
 
 

@@ -1,8 +1,9 @@
 """Evaluation of a checkpoint: repeats what the training measured, films it, and exports the policy."""
 
+from collections.abc import Sequence
 import os
 import pathlib
-from typing import Any, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,9 +29,16 @@ from lambda_kit.training.checkpoints import store as store_lib
 NEWEST, BEST = 'newest', 'best'
 
 
-def evaluate(experiment: experiment_lib.Experiment, workdir: str | os.PathLike, which: str = NEWEST,
-             step: int | None = None, more_episodes: int = 0, num_videos: int = 0,
-             export_to: str | os.PathLike | None = None, num_calibrations: int = 0) -> dict[str, Any]:
+def evaluate(
+  experiment: experiment_lib.Experiment,
+  workdir: str | os.PathLike,
+  which: str = NEWEST,
+  step: int | None = None,
+  more_episodes: int = 0,
+  num_videos: int = 0,
+  export_to: str | os.PathLike | None = None,
+  num_calibrations: int = 0,
+) -> dict[str, Any]:
   """Evaluates a checkpoint of a run, also of one that still goes on.
 
   A checkpoint that was saved after an evaluation holds its score, and that evaluation is repeated: the same episodes,
@@ -63,11 +71,15 @@ def evaluate(experiment: experiment_lib.Experiment, workdir: str | os.PathLike, 
   episodes = evaluator.run(number, more_episodes)
   reproduced = None
   if checkpoint.score is not None:
-    reproduced = _compare(folder, episodes[:evaluator.num_episodes], checkpoint)
+    reproduced = _compare(folder, episodes[: evaluator.num_episodes], checkpoint)
   loop = environment_loop.LoopState.from_json(checkpoint.state['loop'])
   row = dict(
-      evaluation.evaluation_row(episodes, checkpoint.step, scores.cost_regret(loop.total_cost, loop.environment_steps)),
-      task=checkpoint.state['task'], evaluation=number, num_episodes=len(episodes), reproduced=reproduced)
+    evaluation.evaluation_row(episodes, checkpoint.step, scores.cost_regret(loop.total_cost, loop.environment_steps)),
+    task=checkpoint.state['task'],
+    evaluation=number,
+    num_episodes=len(episodes),
+    reproduced=reproduced,
+  )
   results = folder / 'evaluation'
   logger = loggers_lib.JsonlLogger(results)
   logger.write('evaluation', row)
@@ -79,13 +91,15 @@ def evaluate(experiment: experiment_lib.Experiment, workdir: str | os.PathLike, 
     print(f'More about it is in {results / name}.json and .png')
   if num_videos:
     predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
-    path = prediction.write_prediction(predictor, evaluator.watch, number, checkpoint.step, title, results,
-                                       f'{checkpoint.path.name}-prediction')
+    path = prediction.write_prediction(
+      predictor, evaluator.watch, number, checkpoint.step, title, results, f'{checkpoint.path.name}-prediction'
+    )
     if path is not None:
       print(f'What the model predicts of episode 0 is in {path}')
   for i in range(num_videos):
-    path = video.write_video(evaluator.record(number, episode=i),
-                             results / f'{checkpoint.path.name}-episode_{i}.mp4', fps=30)
+    path = video.write_video(
+      evaluator.record(number, episode=i), results / f'{checkpoint.path.name}-episode_{i}.mp4', fps=30
+    )
     print(f'A video of episode {i} is in {path}')
   return row
 
@@ -98,33 +112,42 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
   if checkpoint is None:
     if which == NEWEST or not store.steps():
       raise errors.CheckpointError(f'{folder} has no checkpoint yet.')
-    raise errors.CheckpointError(f'No checkpoint in {folder} was evaluated and found to be safe. Take the newest, or '
-                                 f'one of the steps {", ".join(map(str, store.steps()))}.')
+    raise errors.CheckpointError(
+      f'No checkpoint in {folder} was evaluated and found to be safe. Take the newest, or '
+      f'one of the steps {", ".join(map(str, store.steps()))}.'
+    )
   return checkpoint
 
 
-def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary],
-             checkpoint: store_lib.Checkpoint) -> bool:
+def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], checkpoint: store_lib.Checkpoint) -> bool:
   """Says whether the score of the checkpoint is reproduced, and what may be the reason if it is not."""
   saved = checkpoint.state['evaluations'][-1]
   row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(0))
-  describe = lambda row: (f'return {row["episode_return"]!r}, cost return {row["cost_return"]!r} '
-                          f'over {len(row["episode_returns"])} episodes')
-  if all(np.array_equal(row[name], saved[name], equal_nan=True)
-         for name in ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')):
+  describe = lambda row: (
+    f'return {row["episode_return"]!r}, cost return {row["cost_return"]!r} over {len(row["episode_returns"])} episodes'
+  )
+  if all(
+    np.array_equal(row[name], saved[name], equal_nan=True)
+    for name in ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')
+  ):
     print(f'The score of the checkpoint is reproduced to the bit: {describe(saved)}.')
     return True
-  print(f'The score of the checkpoint is NOT reproduced to the bit.\n  saved: {describe(saved)}\n'
-        f'  now:   {describe(row)}')
+  print(
+    f'The score of the checkpoint is NOT reproduced to the bit.\n  saved: {describe(saved)}\n  now:   {describe(row)}'
+  )
   changes = configuration.differing_lines((folder / 'config.gin').read_text('utf-8'), configuration.resolved_config())
-  print('\n'.join(['  The configuration differs from that of the run:', *(f'    {line}' for line in changes)])
-        if changes else '  The configuration is that of the run: another machine, another number of cores (taskset), or '
-        'other versions of packages round differently.')
+  print(
+    '\n'.join(['  The configuration differs from that of the run:', *(f'    {line}' for line in changes)])
+    if changes
+    else '  The configuration is that of the run: another machine, another number of cores (taskset), or '
+    'other versions of packages round differently.'
+  )
   return False
 
 
-def _calibrate(experiment: experiment_lib.Experiment, num_episodes: int, num_trained: int, folder: pathlib.Path,
-               name: str) -> dict[str, Any]:
+def _calibrate(
+  experiment: experiment_lib.Experiment, num_episodes: int, num_trained: int, folder: pathlib.Path, name: str
+) -> dict[str, Any]:
   """Plays episodes with the noise of training, new ones and some that the agent has learned from."""
   builder, learner, spec = experiment.builder, experiment.learner, experiment.spec
   seed = experiment.seeds.evaluation_actor
@@ -135,14 +158,27 @@ def _calibrate(experiment: experiment_lib.Experiment, num_episodes: int, num_tra
     return evaluation.Evaluator(environment, actor, spec, 1).watch
 
   return calibration.write_calibration(
-      forecaster, spec.constraint_names, watch(experiment.evaluation_environment), watch(experiment.environment),
-      num_episodes, num_trained, experiment.settings.title, folder, name)
+    forecaster,
+    spec.constraint_names,
+    watch(experiment.evaluation_environment),
+    watch(experiment.environment),
+    num_episodes,
+    num_trained,
+    experiment.settings.title,
+    folder,
+    name,
+  )
 
 
-def _export(experiment: experiment_lib.Experiment, checkpoint: store_lib.Checkpoint,
-            folder: str | os.PathLike) -> pathlib.Path:
+def _export(
+  experiment: experiment_lib.Experiment, checkpoint: store_lib.Checkpoint, folder: str | os.PathLike
+) -> pathlib.Path:
   actor_core = experiment.builder.make_actor_core(evaluation=True)
   source = dict(environment_steps=checkpoint.step, score=checkpoint.score)
-  return exported.save(folder, actor_core, experiment.learner.get_variables(actor_core.variable_names),
-                       jax.random.PRNGKey(experiment.seeds.evaluation_actor),
-                       exported.Description.of(experiment.spec, source))
+  return exported.save(
+    folder,
+    actor_core,
+    experiment.learner.get_variables(actor_core.variable_names),
+    jax.random.PRNGKey(experiment.seeds.evaluation_actor),
+    exported.Description.of(experiment.spec, source),
+  )

@@ -14,19 +14,20 @@ import jax
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit.training.checkpoints import background
-from lambda_kit.training.checkpoints import errors
 from lambda_kit import files
-from lambda_kit.training.checkpoints import store as store_lib
 from lambda_kit.logs import diagnostics as diagnostics_lib
-from lambda_kit.training import environment_loop
 from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
+from lambda_kit.training import environment_loop
+from lambda_kit.training.checkpoints import background
+from lambda_kit.training.checkpoints import errors
+from lambda_kit.training.checkpoints import store as store_lib
 
 
 class Parts(NamedTuple):
   """What changes while a run goes on."""
+
   environment: core.Environment
   actor: core.Actor
   learner: core.Learner
@@ -118,12 +119,18 @@ class Checkpointer:
     if self._archive is not None:
       replay = dict(span=self._archive.save(), rng=parts.replay.rng_state())
     self._snapshot = _Snapshot(
-        parts.loop.state.environment_steps,
-        jax.tree.map(np.array, parts.learner.save()),  # Copies: updates write over the learner's buffers.
-        dict(task=parts.environment.task_name, next_episode=parts.environment.next_episode,
-             loop=parts.loop.state.to_json(), replay=replay, diagnostics=parts.diagnostics.save(),
-             evaluations=list(parts.evaluations)),
-        score)
+      parts.loop.state.environment_steps,
+      jax.tree.map(np.array, parts.learner.save()),  # Copies: updates write over the learner's buffers.
+      dict(
+        task=parts.environment.task_name,
+        next_episode=parts.environment.next_episode,
+        loop=parts.loop.state.to_json(),
+        replay=replay,
+        diagnostics=parts.diagnostics.save(),
+        evaluations=list(parts.evaluations),
+      ),
+      score,
+    )
     due = self._snapshot.step >= self._written_step + self._every_steps
     if due or score is not None or time.monotonic() >= self._written_time + self._every_seconds:
       self._write()
@@ -155,5 +162,7 @@ def check_task(checkpoint: store_lib.Checkpoint, environment: core.Environment) 
   """Refuses a checkpoint of another task."""
   found, expected = checkpoint.state['task'], environment.task_name
   if found != expected:
-    raise errors.MismatchError(f'{checkpoint.path} is of the task {found!r}, and the configuration asks for '
-                               f'{expected!r}. Give the gin files of the run that wrote it.')
+    raise errors.MismatchError(
+      f'{checkpoint.path} is of the task {found!r}, and the configuration asks for '
+      f'{expected!r}. Give the gin files of the run that wrote it.'
+    )

@@ -10,22 +10,24 @@ An actor gets an episode's number and the newest variables, and sends the episod
 Which episode ends first depends on the machines, so that such runs are not exact; `EnvironmentLoop` is.
 """
 
-from typing import Any, NamedTuple, Protocol, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 import dm_env
-import gin
 import jax
 import numpy as np
 
-from lambda_kit.training import environment_loop
+import gin
 from lambda_kit import errors
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.training import environment_loop
 
 
 class Played(NamedTuple):
   """An episode as an actor saw it."""
+
   first: dm_env.TimeStep
   actions: Sequence[np.ndarray]  # T of them, [A].
   timesteps: Sequence[dm_env.TimeStep]  # T, which followed them.
@@ -48,14 +50,11 @@ class ActorPool(Protocol):
   def wait(self) -> tuple[int, Played | Exception]:
     """The next actor that has ended its episode, and the episode, or why there is none."""
 
-  def close(self) -> None:
-    ...
+  def close(self) -> None: ...
 
 
 class PoolFactory(Protocol):
-
-  def __call__(self, num_actors: int) -> ActorPool:
-    ...
+  def __call__(self, num_actors: int) -> ActorPool: ...
 
 
 class DistributedLoop(environment_loop.EnvironmentLoop):
@@ -94,8 +93,9 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
       self._actor.observe(action, timestep)
     rewards, costs = ([getattr(timestep.reward, name) for timestep in played.timesteps] for name in ('reward', 'cost'))
     steps = sum(played.step_counts)
-    self.state = self.state._replace(environment_steps=self.state.environment_steps + steps,
-                                     total_cost=self.state.total_cost + np.sum(costs, axis=0))
+    self.state = self.state._replace(
+      environment_steps=self.state.environment_steps + steps, total_cost=self.state.total_cost + np.sum(costs, axis=0)
+    )
     self._learn()
     self._on_step(self.state.environment_steps)
     self._log_episode(scores.summarize_episode(rewards, costs, steps), played.seconds)
@@ -110,8 +110,10 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     """Refuses episodes of a machine with another MuJoCo: the run's record would tell half of the truth."""
     theirs, ours = played.mujoco_version, self._environment.mujoco_version
     if physics.of_version(theirs) != physics.of_version(ours):
-      raise errors.SetupError(f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
-                           'install the same version on all machines.')
+      raise errors.SetupError(
+        f'An actor simulates with MuJoCo {theirs}, and the machine of the learner has {ours}: '
+        'install the same version on all machines.'
+      )
 
   def _begin_episodes(self) -> None:
     if self._due() and self._under_way:
@@ -141,14 +143,24 @@ class DistributedLoop(environment_loop.EnvironmentLoop):
     if failed > self._max_failed_episodes:
       raise error
     self.state = self.state._replace(failed_episodes=failed)
-    logging.warning('Episode %d is lost (%d of at most experiment.max_failed_episodes = %d): %s: %s', number,
-                    failed, self._max_failed_episodes, type(error).__name__, error)
+    logging.warning(
+      'Episode %d is lost (%d of at most experiment.max_failed_episodes = %d): %s: %s',
+      number,
+      failed,
+      self._max_failed_episodes,
+      type(error).__name__,
+      error,
+    )
     self._learn()
 
 
 @gin.register
-def distributed_loop(parts: environment_loop.LoopParts, pool_factory: PoolFactory = gin.REQUIRED, num_actors: int = 4,
-                     max_staleness: int = 200) -> DistributedLoop:
+def distributed_loop(
+  parts: environment_loop.LoopParts,
+  pool_factory: PoolFactory = gin.REQUIRED,
+  num_actors: int = 4,
+  max_staleness: int = 200,
+) -> DistributedLoop:
   """The loop of agents whose actors are other processes, which make environments of their own from the configuration.
 
   Args:

@@ -1,13 +1,14 @@
 """Acting and learning, an episode at a time."""
 
+from collections.abc import Callable
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 import dm_env
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis.metrics import scores
@@ -17,6 +18,7 @@ from lambda_kit.training import schedules
 
 class LoopParts(NamedTuple):
   """What loops are made of. None needs all of it."""
+
   spec: core.EnvironmentSpec
   environment: core.Environment  # Where the actor acts; or only keeps the number of the next episode.
   actor: core.Actor
@@ -29,6 +31,7 @@ class LoopParts(NamedTuple):
 
 class LoopState(NamedTuple):
   """All that the loop itself has to remember between episodes."""
+
   episodes: int
   environment_steps: int
   updates: int
@@ -62,8 +65,12 @@ class EnvironmentLoop:
     self._max_failed_episodes = parts.max_failed_episodes
     self.state = LoopState(0, 0, 0, np.zeros(parts.spec.num_constraints), 0)
 
-  def connect(self, logger: core.Logger, on_step: Callable[[int], None] = lambda steps: None,
-              on_first_update: Callable[[], None] = lambda: None) -> None:
+  def connect(
+    self,
+    logger: core.Logger,
+    on_step: Callable[[int], None] = lambda steps: None,
+    on_first_update: Callable[[], None] = lambda: None,
+  ) -> None:
     """Attaches the logger and callbacks.
 
     Args:
@@ -94,8 +101,9 @@ class EnvironmentLoop:
       rewards.append(timestep.reward.reward)
       costs.append(timestep.reward.cost)
       self.state = self.state._replace(
-          environment_steps=self.state.environment_steps + self._environment.last_step_count,
-          total_cost=self.state.total_cost + timestep.reward.cost)
+        environment_steps=self.state.environment_steps + self._environment.last_step_count,
+        total_cost=self.state.total_cost + timestep.reward.cost,
+      )
       self._learn()
       self._on_step(self.state.environment_steps)
     summary = scores.summarize_episode(rewards, costs, self.state.environment_steps - steps_before)
@@ -104,14 +112,18 @@ class EnvironmentLoop:
   def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
     """Counts an episode that has ended and writes its row."""
     self.state = self.state._replace(episodes=self.state.episodes + 1)
-    self._logger.write('episode', dict(
+    self._logger.write(
+      'episode',
+      dict(
         environment_steps=self.state.environment_steps,
         episode=self.state.episodes,
         episode_return=summary.episode_return,
         cost_return=summary.cost_return.tolist(),
         cost_regret=self.cost_regret.tolist(),
         length=summary.length,
-        steps_per_second=summary.environment_steps / seconds))
+        steps_per_second=summary.environment_steps / seconds,
+      ),
+    )
 
   def close(self) -> None:
     """Ends what the loop itself began: nothing."""
@@ -149,9 +161,15 @@ class EnvironmentLoop:
       self.state = self.state._replace(failed_episodes=failed)
       self._environment.next_episode = number + 1
       self._actor.give_up()
-      logging.warning('The environment failed in episode %d, which is given up (%d of at most '
-                      'experiment.max_failed_episodes = %d): %s: %s', number, failed, self._max_failed_episodes,
-                      type(error).__name__, error)
+      logging.warning(
+        'The environment failed in episode %d, which is given up (%d of at most '
+        'experiment.max_failed_episodes = %d): %s: %s',
+        number,
+        failed,
+        self._max_failed_episodes,
+        type(error).__name__,
+        error,
+      )
       return None
 
   @property
@@ -170,8 +188,9 @@ class EnvironmentLoop:
     self.state = self.state._replace(updates=self.state.updates + num_updates)
     self._actor.update()
     if metrics:
-      self._logger.write('learner', dict(
-          environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics))
+      self._logger.write(
+        'learner', dict(environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics)
+      )
     if is_first:
       self._on_first_update()
 

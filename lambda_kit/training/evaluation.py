@@ -1,7 +1,8 @@
 """Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
 
+from collections.abc import Iterator
 import itertools
-from typing import Any, Iterator
+from typing import Any
 
 from absl import logging
 import dm_env
@@ -9,9 +10,9 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.environments.processes import isolated
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.environments.processes import isolated
 
 _ATTEMPTS = 3
 
@@ -50,9 +51,10 @@ class Evaluator:
       if not timestep.first():
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
-      yield video.caption(self._environment.render(size, size),
-                          video.episode_lines(episode_return, cost_return, self._spec.cost_limits,
-                                              self._spec.constraint_names))
+      yield video.caption(
+        self._environment.render(size, size),
+        video.episode_lines(episode_return, cost_return, self._spec.cost_limits, self._spec.constraint_names),
+      )
 
   def watch(self, number: int, num_steps: int | None = None) -> tuple[types.Observation, np.ndarray, np.ndarray]:
     """Plays the first episode of evaluation `number`, or its beginning.
@@ -65,9 +67,11 @@ class Evaluator:
     self._environment.next_episode = number * self._num_episodes
     steps = list(itertools.islice(self._play_steps(), None if num_steps is None else num_steps + 1))
     observations = [timestep.observation for _, timestep in steps]
-    return ({name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
-            np.array([action for action, _ in steps[1:]], np.float32),
-            np.array([timestep.reward.cost for _, timestep in steps[1:]], np.float32))
+    return (
+      {name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
+      np.array([action for action, _ in steps[1:]], np.float32),
+      np.array([timestep.reward.cost for _, timestep in steps[1:]], np.float32),
+    )
 
   def _run_episode(self, number: int) -> types.EpisodeSummary:
     for attempt in range(_ATTEMPTS):
@@ -101,16 +105,18 @@ class Evaluator:
       yield action, timestep
 
 
-def evaluation_row(episodes: list[types.EpisodeSummary], environment_steps: int,
-                   cost_regret: np.ndarray) -> dict[str, Any]:
+def evaluation_row(
+  episodes: list[types.EpisodeSummary], environment_steps: int, cost_regret: np.ndarray
+) -> dict[str, Any]:
   """The row of an evaluation in logs: means over episodes, and the episodes themselves."""
   return dict(
-      environment_steps=environment_steps,
-      episode_return=scores.average_return(episodes),
-      cost_return=scores.average_cost_return(episodes).tolist(),
-      cost_regret=cost_regret.tolist(),
-      episode_returns=[episode.episode_return for episode in episodes],
-      cost_returns=[episode.cost_return.tolist() for episode in episodes])
+    environment_steps=environment_steps,
+    episode_return=scores.average_return(episodes),
+    cost_return=scores.average_cost_return(episodes).tolist(),
+    cost_regret=cost_regret.tolist(),
+    episode_returns=[episode.episode_return for episode in episodes],
+    cost_returns=[episode.cost_return.tolist() for episode in episodes],
+  )
 
 
 def score(row: dict[str, Any], spec: core.EnvironmentSpec) -> dict[str, Any]:

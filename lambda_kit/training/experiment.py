@@ -1,12 +1,13 @@
 """A whole experiment: its parts, built and wired as the configuration says."""
 
+from collections.abc import Sequence
 import contextlib
 import dataclasses
-from typing import Any, Sequence
+from typing import Any
 
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit.agents import actor as actor_lib
@@ -22,6 +23,7 @@ DEFAULT_COST_LIMIT = 25.0  # The paper's.
 @dataclasses.dataclass(frozen=True)
 class Seeds:
   """Independent seeds for everything random in a run."""
+
   environment: int
   evaluation_environment: int
   replay: int
@@ -37,6 +39,7 @@ class Seeds:
 @dataclasses.dataclass(frozen=True)
 class Settings:
   """What an experiment is to do, beside its parts; see `build`."""
+
   environment_steps: int
   evaluate_every: int
   with_video: bool
@@ -51,6 +54,7 @@ class Settings:
 @dataclasses.dataclass(frozen=True)
 class Experiment:
   """The parts of an experiment, ready to run. A context, at whose end they are closed."""
+
   spec: core.EnvironmentSpec
   environment: core.Environment
   # One of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
@@ -79,14 +83,24 @@ class Experiment:
 
 
 @gin.configurable('experiment')
-def build(environment_factory: core.EnvironmentFactory = gin.REQUIRED, agent: core.Agent = gin.REQUIRED,
-          schedule: schedules.UpdateSchedule | None = gin.REQUIRED,
-          loop_factory: environment_loop.LoopFactory = environment_loop.EnvironmentLoop,
-          environment_steps: int = gin.REQUIRED, cost_limit: float | Sequence[float] = DEFAULT_COST_LIMIT, seed: int = 0,
-          evaluate_every: int = 25_000, evaluation_episodes: int = 10, with_video: bool = True,
-          checkpoint_steps: int = 25_000, checkpoint_seconds: float = 900.0, keep_checkpoints: int = 3,
-          max_failed_episodes: int = 10, symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
-          title: str = 'lambda_kit') -> Experiment:
+def build(
+  environment_factory: core.EnvironmentFactory = gin.REQUIRED,
+  agent: core.Agent = gin.REQUIRED,
+  schedule: schedules.UpdateSchedule | None = gin.REQUIRED,
+  loop_factory: environment_loop.LoopFactory = environment_loop.EnvironmentLoop,
+  environment_steps: int = gin.REQUIRED,
+  cost_limit: float | Sequence[float] = DEFAULT_COST_LIMIT,
+  seed: int = 0,
+  evaluate_every: int = 25_000,
+  evaluation_episodes: int = 10,
+  with_video: bool = True,
+  checkpoint_steps: int = 25_000,
+  checkpoint_seconds: float = 900.0,
+  keep_checkpoints: int = 3,
+  max_failed_episodes: int = 10,
+  symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
+  title: str = 'lambda_kit',
+) -> Experiment:
   """Builds an experiment: the root of the configuration.
 
   Args:
@@ -108,13 +122,27 @@ def build(environment_factory: core.EnvironmentFactory = gin.REQUIRED, agent: co
     symptoms: Of usual troubles, of which the run warns when they begin.
     title: Names the run in the terminal and above the figure.
   """
-  counts = dict(environment_steps=environment_steps, evaluate_every=evaluate_every, checkpoint_steps=checkpoint_steps,
-                keep_checkpoints=keep_checkpoints, evaluation_episodes=evaluation_episodes)
+  counts = dict(
+    environment_steps=environment_steps,
+    evaluate_every=evaluate_every,
+    checkpoint_steps=checkpoint_steps,
+    keep_checkpoints=keep_checkpoints,
+    evaluation_episodes=evaluation_episodes,
+  )
   for name, count in counts.items():
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
       raise errors.SetupError(f'experiment.{name} = {count!r} must be a whole number of at least 1.')
-  settings = Settings(environment_steps, evaluate_every, with_video, checkpoint_steps, checkpoint_seconds,
-                      keep_checkpoints, symptoms, title, seed)
+  settings = Settings(
+    environment_steps,
+    evaluate_every,
+    with_video,
+    checkpoint_steps,
+    checkpoint_seconds,
+    keep_checkpoints,
+    symptoms,
+    title,
+    seed,
+  )
   seeds = Seeds.derive(seed)
   with contextlib.ExitStack() as opened:  # Closed again if anything fails.
     try:
@@ -124,16 +152,21 @@ def build(environment_factory: core.EnvironmentFactory = gin.REQUIRED, agent: co
       builder = agent.build(spec)
       replay = builder.make_replay(environment_steps, seeds.replay)
       learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)
-      actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), learner, seeds.actor,
-                              builder.make_adder(replay))
+      actor = actor_lib.Actor(
+        builder.make_actor_core(evaluation=False), learner, seeds.actor, builder.make_adder(replay)
+      )
       evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
       opened.callback(evaluation_environment.close)
       evaluation_actor = actor_lib.Actor(builder.make_actor_core(evaluation=True), learner, seeds.evaluation_actor)
       evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, spec, evaluation_episodes)
-      loop = loop_factory(environment_loop.LoopParts(
-          spec, environment, actor, learner, schedule, max_failed_episodes, environment_factory, seeds.environment))
+      loop = loop_factory(
+        environment_loop.LoopParts(
+          spec, environment, actor, learner, schedule, max_failed_episodes, environment_factory, seeds.environment
+        )
+      )
     except ValueError as error:
       raise errors.SetupError(str(error)) from error
     opened.pop_all()
-  return Experiment(spec, environment, evaluation_environment, agent, builder, replay, learner, actor, evaluator, loop,
-                    settings, seeds)
+  return Experiment(
+    spec, environment, evaluation_environment, agent, builder, replay, learner, actor, evaluator, loop, settings, seeds
+  )

@@ -8,12 +8,13 @@ Nothing is pickled. JAX reads StableHLO of earlier versions for at least six mon
 is best exported again from its checkpoint.
 """
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import operator
 import os
 import pathlib
 import shutil
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jax import export as jax_export
@@ -38,12 +39,14 @@ _REMEDY = 'Export it again from its checkpoint: python launchers/evaluate.py --w
 
 class Field(NamedTuple):
   """What an array of an observation or an action must be."""
+
   shape: tuple[int, ...]
   dtype: str
 
 
 class Description(NamedTuple):
   """What `policy.json` says of a policy."""
+
   task: str  # The environment's `task_name`.
   observations: Mapping[str, Field]
   action: Field  # In [-1, 1].
@@ -61,12 +64,21 @@ class Description(NamedTuple):
   def from_json(cls, content: Mapping[str, Any]) -> 'Description':
     field = lambda value: Field(tuple(value['shape']), value['dtype'])
     observations = {name: field(value) for name, value in content['observations'].items()}
-    return cls(content['task'], observations, field(content['action']), tuple(content['constraint_names']),
-               content['action_repeat'], content['source'])
+    return cls(
+      content['task'],
+      observations,
+      field(content['action']),
+      tuple(content['constraint_names']),
+      content['action_repeat'],
+      content['source'],
+    )
 
   def to_json(self) -> dict[str, Any]:
-    return {**self._asdict(), 'action': {**self.action._asdict(), 'minimum': -1.0, 'maximum': 1.0},
-            'observations': {name: field._asdict() for name, field in self.observations.items()}}
+    return {
+      **self._asdict(),
+      'action': {**self.action._asdict(), 'minimum': -1.0, 'maximum': 1.0},
+      'observations': {name: field._asdict() for name, field in self.observations.items()},
+    }
 
 
 class ExportedPolicy:
@@ -113,14 +125,20 @@ class ExportedPolicy:
     for name, field in fields.items():
       value = np.asarray(observation[name])
       if value.shape != field.shape or not np.can_cast(value.dtype, field.dtype, 'same_kind'):
-        raise ValueError(f'Observation {name!r} is {field.dtype} {list(field.shape)}, got {value.dtype} '
-                         f'{list(value.shape)}.')
+        raise ValueError(
+          f'Observation {name!r} is {field.dtype} {list(field.shape)}, got {value.dtype} {list(value.shape)}.'
+        )
       batch[name] = value.astype(field.dtype)[None]
     return batch
 
 
-def save(folder: str | os.PathLike, actor_core: core.ActorCore, variables: Sequence[core.Params], key: core.Key,
-         description: Description) -> pathlib.Path:
+def save(
+  folder: str | os.PathLike,
+  actor_core: core.ActorCore,
+  variables: Sequence[core.Params],
+  key: core.Key,
+  description: Description,
+) -> pathlib.Path:
   """Writes a policy. The folder is there as a whole or not at all; an earlier export in it is replaced.
 
   Args:
@@ -137,14 +155,17 @@ def save(folder: str | os.PathLike, actor_core: core.ActorCore, variables: Seque
   if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise FileExistsError(f'{folder} exists and is no exported policy. Choose another folder.')
   step, variables, carry = _flatten(actor_core, variables, key)
-  observation = {name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype)
-                 for name, field in description.observations.items()}
+  observation = {
+    name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype) for name, field in description.observations.items()
+  }
   program = jax_export.export(jax.jit(step), platforms=PLATFORMS)(
-      variables, carry, observation, jax.ShapeDtypeStruct((1,), bool), jax.ShapeDtypeStruct((), np.uint32))
+    variables, carry, observation, jax.ShapeDtypeStruct((1,), bool), jax.ShapeDtypeStruct((), np.uint32)
+  )
   contents = {_ARRAYS: arrays.to_bytes(variables, {'task': description.task}), _PROGRAM: bytes(program.serialize())}
   entries = {name: dataclasses.asdict(manifest.Entry.of(content)) for name, content in contents.items()}
-  contents[_JSON] = sealed.to_bytes(_FORMAT, _VERSION, dict(
-      description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS))
+  contents[_JSON] = sealed.to_bytes(
+    _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)
+  )
   partial = folder.with_name(f'{folder.name}.partial.{os.getpid()}')
   try:
     partial.mkdir(parents=True)
@@ -173,20 +194,25 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
   try:
     program = jax_export.deserialize(bytearray((folder / _PROGRAM).read_bytes()))
   except (ValueError, NotImplementedError) as error:
-    raise errors.CheckpointError(f'{folder / _PROGRAM} was written by JAX {content["jax"]}, and JAX {jax.__version__} '
-                                 f'does not read it: {error}. {_REMEDY}') from error
-  return ExportedPolicy(Description.from_json(content), program,
-                        arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0]))
+    raise errors.CheckpointError(
+      f'{folder / _PROGRAM} was written by JAX {content["jax"]}, and JAX {jax.__version__} '
+      f'does not read it: {error}. {_REMEDY}'
+    ) from error
+  return ExportedPolicy(
+    Description.from_json(content), program, arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0])
+  )
 
 
-def _flatten(actor_core: core.ActorCore, variables: Sequence[core.Params],
-             key: core.Key) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
+def _flatten(
+  actor_core: core.ActorCore, variables: Sequence[core.Params], key: core.Key
+) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
   """One step of acting with variables by name, the carry as a list, and the number of the episode.
 
   What is stored must not depend on classes of this package, as pytrees of NamedTuples would.
   """
   paths, variables_structure = jax.tree_util.tree_flatten_with_path(
-      dict(zip(actor_core.variable_names, variables, strict=True), key=key))
+    dict(zip(actor_core.variable_names, variables, strict=True), key=key)
+  )
   names = [jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in paths]
   assert len(set(names)) == len(names), names
   first_carry, carry_structure = jax.tree.flatten(actor_core.init(key, 1))
@@ -194,8 +220,9 @@ def _flatten(actor_core: core.ActorCore, variables: Sequence[core.Params],
   def step(variables, carry, observation, is_first, episode):
     by_name = jax.tree.unflatten(variables_structure, [variables[name] for name in names])
     fresh = actor_core.init(jax.random.fold_in(by_name['key'], episode), 1)  # As `Actor.reseed` does.
-    carry = jax.tree.map(lambda new, old: jnp.where(is_first[0], new, old), fresh,
-                         jax.tree.unflatten(carry_structure, carry))
+    carry = jax.tree.map(
+      lambda new, old: jnp.where(is_first[0], new, old), fresh, jax.tree.unflatten(carry_structure, carry)
+    )
     action, carry = actor_core.step([by_name[name] for name in actor_core.variable_names], carry, observation, is_first)
     return action, jax.tree.leaves(carry)
 

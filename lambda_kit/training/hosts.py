@@ -5,11 +5,11 @@ whose episodes are the same. Only updates are shared: a host computes those part
 hosts need the same software and hardware, to the bit of an episode.
 """
 
+from collections.abc import Iterator
 import contextlib
 import pathlib
 import shutil
 import tempfile
-from typing import Iterator
 
 import jax
 from jax.experimental import multihost_utils
@@ -37,8 +37,10 @@ def join(description: str) -> None:
     if ':' not in address or not 0 <= number < count:
       raise ValueError
   except ValueError:
-    raise HostsError(f'--hosts={description} is neither auto nor address:port,processes,number, such as '
-                     '10.0.0.1:1234,2,0 for the first of two processes, which runs on 10.0.0.1.') from None
+    raise HostsError(
+      f'--hosts={description} is neither auto nor address:port,processes,number, such as '
+      '10.0.0.1:1234,2,0 for the first of two processes, which runs on 10.0.0.1.'
+    ) from None
   jax.distributed.initialize(address, count, number)
 
 

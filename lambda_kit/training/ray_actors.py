@@ -1,16 +1,17 @@
 """A pool of actors that are processes of Ray, on this machine or on a cluster."""
 
+from collections.abc import Sequence
 import copy
 import os
 import pathlib
 import tempfile
 import time
-from typing import Any, Sequence
+from typing import Any
 
 import dm_env
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit.agents import actor as actor_lib
@@ -32,7 +33,6 @@ class EpisodeActor:
   """
 
   def __init__(self, config: str):
-    from lambda_kit import components  # pylint: disable=import-outside-toplevel,unused-import,unused-variable
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(folder) / 'config.gin'
       path.write_text(config, encoding='utf-8')
@@ -63,8 +63,9 @@ class EpisodeActor:
       self._actor.observe(actions[-1], timestep)
       timesteps.append(_copy(timestep))
       counts.append(self._environment.last_step_count)
-    return distributed_loop.Played(_copy(first), actions, timesteps, counts, time.perf_counter() - started,
-                                   self._environment.mujoco_version)
+    return distributed_loop.Played(
+      _copy(first), actions, timesteps, counts, time.perf_counter() - started, self._environment.mujoco_version
+    )
 
 
 class _Variables(core.VariableSource):
@@ -90,8 +91,10 @@ class RayActors:
     try:
       import ray  # pylint: disable=import-outside-toplevel
     except ModuleNotFoundError as error:
-      raise RayMissing("RayActors needs Ray, which is not installed: pip install -e '.[ray]', or bind "
-                       'experiment.loop_factory to @EnvironmentLoop.') from error
+      raise RayMissing(
+        "RayActors needs Ray, which is not installed: pip install -e '.[ray]', or bind "
+        'experiment.loop_factory to @EnvironmentLoop.'
+      ) from error
     self.size = num_actors
     self._ray = ray
     root = str(pathlib.Path(__file__).resolve().parents[2])
@@ -101,6 +104,7 @@ class RayActors:
       ray.init(address='local', num_cpus=num_cpus, log_to_driver=False, include_dashboard=False, **options)
     else:
       from lambda_kit.training import ray_cluster  # pylint: disable=import-outside-toplevel
+
       ray_cluster.connect(address, 'or bind RayActors.address to None, for a cluster of this run.', **options)
     config = configuration.resolved_config()
     # Ray pickles the class by name: `EpisodeActor` is imported where it runs.

@@ -37,8 +37,9 @@ def connect(address: str, remedy: str, **options: Any) -> None:
     ray.init(address=address, log_to_driver=False, logging_level='ERROR', configure_logging=False, **options)
   except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError.
     cause = (getattr(error, 'strerror', None) or str(error)).strip().splitlines()[0].rstrip('.')
-    raise ClusterMissing(f'There is no Ray cluster at {address}: {cause}. Start one with `ray start --head`, '
-                            f'{remedy}') from error
+    raise ClusterMissing(
+      f'There is no Ray cluster at {address}: {cause}. Start one with `ray start --head`, {remedy}'
+    ) from error
 
 
 def _knock(address: str) -> None:
@@ -52,8 +53,9 @@ def _knock(address: str) -> None:
 def _try_in_another_process(address: str) -> None:
   """Ray waits without end for a cluster that hangs, or that left its address behind, or ends the process that waits."""
   try:
-    done = subprocess.run([sys.executable, '-c', _PROBE, address], capture_output=True, text=True, check=False,
-                          timeout=_PROBE_SECONDS)
+    done = subprocess.run(
+      [sys.executable, '-c', _PROBE, address], capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS
+    )
   except subprocess.TimeoutExpired:
     raise RuntimeError(f'it does not answer within {_PROBE_SECONDS:g} s') from None
   if done.returncode != 0:

@@ -1,12 +1,12 @@
 """A dry run: everything that a run does, once, so that what is accepted here doesn't die at its first update."""
 
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import resource
 import statistics
 import sys
 import time
-from typing import Callable, Iterator
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ _STEPS = 8  # Agent steps that are timed, after one in which programs are compil
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
   """What a dry run has measured."""
+
   updates: int  # Of the whole run.
   update_seconds: float  # Of the second one: the first compiles. 0 if there is none.
   agent_steps: int  # Of the whole run.
@@ -35,19 +36,26 @@ class Rehearsal:
   @property
   def seconds(self) -> float:
     """Of the whole run, estimated."""
-    return (self.updates * self.update_seconds + self.agent_steps * self.step_seconds
-            + self.evaluations * (self.evaluation_seconds or 0.0))
+    return (
+      self.updates * self.update_seconds
+      + self.agent_steps * self.step_seconds
+      + self.evaluations * (self.evaluation_seconds or 0.0)
+    )
 
   def describe(self) -> str:
     device = '' if self.device_bytes is None else f', and {buffer.format_bytes(self.device_bytes)} on the device'
     replay = '; the replay grows beyond that' if self.has_replay else ''
     evaluations = f'{self.evaluations:,} evaluations ' + (
-        'of unknown length, which are not counted' if self.evaluation_seconds is None
-        else f'of {_duration(self.evaluation_seconds)}')
-    return (f'Peak memory: {buffer.format_bytes(self.peak_bytes)}{device}{replay}.\n'
-            f'Estimated duration: {_duration(self.seconds)}: {self.updates:,} updates of '
-            f'{_duration(self.update_seconds)}, {self.agent_steps:,} agent steps of {_duration(self.step_seconds)}, '
-            f'{evaluations}.')
+      'of unknown length, which are not counted'
+      if self.evaluation_seconds is None
+      else f'of {_duration(self.evaluation_seconds)}'
+    )
+    return (
+      f'Peak memory: {buffer.format_bytes(self.peak_bytes)}{device}{replay}.\n'
+      f'Estimated duration: {_duration(self.seconds)}: {self.updates:,} updates of '
+      f'{_duration(self.update_seconds)}, {self.agent_steps:,} agent steps of {_duration(self.step_seconds)}, '
+      f'{evaluations}.'
+    )
 
 
 def rehearse(experiment: experiment_lib.Experiment) -> Rehearsal:
@@ -74,11 +82,16 @@ def rehearse(experiment: experiment_lib.Experiment) -> Rehearsal:
     evaluation_seconds = experiment.evaluator.num_episodes * episode_steps * evaluation_step_seconds
   unit = 1 if sys.platform == 'darwin' else 1024
   return Rehearsal(
-      updates, update_seconds, -(-settings.environment_steps // spec.action_repeat), step_seconds,
-      -(-settings.environment_steps // settings.evaluate_every), evaluation_seconds,
-      unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-      (jax.local_devices()[0].memory_stats() or {}).get('peak_bytes_in_use'),
-      experiment.replay is not None)
+    updates,
+    update_seconds,
+    -(-settings.environment_steps // spec.action_repeat),
+    step_seconds,
+    -(-settings.environment_steps // settings.evaluate_every),
+    evaluation_seconds,
+    unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    (jax.local_devices()[0].memory_stats() or {}).get('peak_bytes_in_use'),
+    experiment.replay is not None,
+  )
 
 
 def _act(experiment: experiment_lib.Experiment) -> float:
@@ -136,12 +149,13 @@ def _explained(what: str) -> Iterator[None]:
     raise
   except Exception as error:
     reason = (str(error).splitlines() or [''])[0]
-    raise errors.SetupError(f'{what} would fail with {type(error).__name__}: {reason} (--traceback tells where.)'
-                            ) from error
+    raise errors.SetupError(
+      f'{what} would fail with {type(error).__name__}: {reason} (--traceback tells where.)'
+    ) from error
 
 
 def _duration(seconds: float) -> str:
   for unit, size in (('days', 86_400.0), ('hours', 3600.0), ('minutes', 60.0), ('s', 1.0)):
-    if seconds >= 2.0 * size or unit == 's' and seconds >= 1.0:
+    if seconds >= 2.0 * size or (unit == 's' and seconds >= 1.0):
       return f'{seconds / size:.1f} {unit}'
   return f'{1000.0 * seconds:.3g} ms'

@@ -5,18 +5,18 @@ import time
 from typing import Any
 
 import dm_env
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.on_policy import rollouts
+from lambda_kit.analysis.metrics import scores
 from lambda_kit.environments.processes import parallel
 from lambda_kit.environments.processes import serial
 from lambda_kit.training import environment_loop
 from lambda_kit.training import made_up
-from lambda_kit.analysis.metrics import scores
 
 
 class NoEpisodeEndedError(errors.UserError):
@@ -39,24 +39,37 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     num_processes: Worker processes that environments are divided among; with 1 they take turns in this one.
   """
 
-  def __init__(self, parts: environment_loop.LoopParts, steps_per_epoch: int = 30_000, num_environments: int = 30,
-               num_processes: int = 1):
+  def __init__(
+    self,
+    parts: environment_loop.LoopParts,
+    steps_per_epoch: int = 30_000,
+    num_environments: int = 30,
+    num_processes: int = 1,
+  ):
     super().__init__(parts)
     if not isinstance(parts.learner, core.OnPolicyLearner):
-      raise ValueError(f'RolloutLoop needs an on-policy agent, and {type(parts.learner).__name__} is not one: bind '
-                       'experiment.agent = @OnPolicyAgent(), or leave experiment.loop_factory as it is.')
+      raise ValueError(
+        f'RolloutLoop needs an on-policy agent, and {type(parts.learner).__name__} is not one: bind '
+        'experiment.agent = @OnPolicyAgent(), or leave experiment.loop_factory as it is.'
+      )
     if parts.schedule is not None:
       raise ValueError('RolloutLoop takes one update for each epoch: bind experiment.schedule = None.')
     cores = len(os.sched_getaffinity(0))
     if not 1 <= num_processes <= cores:
-      raise ValueError(f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
-                       'machine offers: more processes would wait for each other.')
+      raise ValueError(
+        f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
+        'machine offers: more processes would wait for each other.'
+      )
     if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
-      raise ValueError(f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
-                       f'{num_environments}, and both at least 1.')
+      raise ValueError(
+        f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
+        f'{num_environments}, and both at least 1.'
+      )
     if num_processes > num_environments:
-      raise ValueError(f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
-                       f'{num_environments}: raise the latter, best to a multiple.')
+      raise ValueError(
+        f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
+        f'{num_environments}: raise the latter, best to a multiple.'
+      )
     self._factory, self._seed = parts.environment_factory, parts.seed
     self.num_environments, self.num_processes = num_environments, num_processes
     self._num_steps = steps_per_epoch // num_environments
@@ -79,9 +92,10 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
       writer.add(timestep, actions, next_timestep)
       counts = environments.last_step_counts
       self.state = self.state._replace(
-          environment_steps=self.state.environment_steps + int(counts.sum()),
-          total_cost=self.state.total_cost + next_timestep.reward.cost.sum(axis=0, dtype=np.float64),
-          failed_episodes=self.state.failed_episodes + environments.num_restarts - restarts)
+        environment_steps=self.state.environment_steps + int(counts.sum()),
+        total_cost=self.state.total_cost + next_timestep.reward.cost.sum(axis=0, dtype=np.float64),
+        failed_episodes=self.state.failed_episodes + environments.num_restarts - restarts,
+      )
       restarts = environments.num_restarts
       ended = tally.add(next_timestep, counts)
       for summary, seconds in ended:
@@ -109,22 +123,27 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
   def _learn_from(self, tally: '_Tally') -> None:
     if not tally.summaries:
       raise self._no_episode_ended()
-    self._learner.collect(self._writer.finish(scores.average_cost_return(tally.summaries),
-                                              float(np.mean([summary.length for summary in tally.summaries]))))
+    self._learner.collect(
+      self._writer.finish(
+        scores.average_cost_return(tally.summaries), float(np.mean([summary.length for summary in tally.summaries]))
+      )
+    )
     self._update(1)
 
   def _no_episode_ended(self) -> NoEpisodeEndedError:
     return NoEpisodeEndedError(
-        f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
-        f'RolloutLoop.steps_per_epoch = {self._num_steps * self.num_environments}.')
+      f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
+      f'RolloutLoop.steps_per_epoch = {self._num_steps * self.num_environments}.'
+    )
 
   def _make_environments(self) -> serial.SerialEnvironments | parallel.ParallelEnvironments:
     failures = max(self._max_failed_episodes - self.state.failed_episodes, 0)
     if self.num_environments == 1:
       return serial.SerialEnvironments([self._environment], failures)
     if self.num_processes > 1:
-      return parallel.ParallelEnvironments(self._factory, self.num_environments, self._seed, self.num_processes,
-                                           max_restarts=failures)
+      return parallel.ParallelEnvironments(
+        self._factory, self.num_environments, self._seed, self.num_processes, max_restarts=failures
+      )
     seeds = (parallel.environment_seed(self._seed, index) for index in range(self.num_environments))
     return serial.SerialEnvironments([self._factory(seed=seed) for seed in seeds], failures)
 
@@ -149,8 +168,9 @@ class _Tally:
     now, ended = time.perf_counter(), []
     for index in np.flatnonzero(timestep.step_type != dm_env.StepType.MID):
       if timestep.step_type[index] == dm_env.StepType.LAST:
-        summary = types.EpisodeSummary(float(self._returns[index]), self._costs[index].copy(),
-                                       int(self._lengths[index]), int(self._steps[index]))
+        summary = types.EpisodeSummary(
+          float(self._returns[index]), self._costs[index].copy(), int(self._lengths[index]), int(self._steps[index])
+        )
         ended.append((summary, now - self._started[index]))
       self._returns[index], self._costs[index] = 0.0, 0.0
       self._lengths[index], self._steps[index], self._started[index] = 0, 0, now

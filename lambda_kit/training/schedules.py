@@ -25,8 +25,10 @@ class PeriodicUpdates:
 
   def __init__(self, first: int = 5000, initial_updates: int = 100, every: int = 1000, updates: int = 100):
     if min(first, initial_updates, updates) < 0 or every < 1:
-      raise ValueError(f'PeriodicUpdates: first={first}, initial_updates={initial_updates} and updates={updates} must '
-                       f'not be negative, and every={every} must be at least 1.')
+      raise ValueError(
+        f'PeriodicUpdates: first={first}, initial_updates={initial_updates} and updates={updates} must '
+        f'not be negative, and every={every} must be at least 1.'
+      )
     self._first, self._initial_updates, self._every, self._updates = first, initial_updates, every, updates
 
   def __call__(self, environment_steps: int) -> int:

@@ -4,20 +4,21 @@ Each run is a process of `lambda-kit run` in a workdir of its own, so a study th
 What a run delivers is its best safe checkpoint, which `lambda-kit evaluate` measures on fresh episodes.
 """
 
+from collections.abc import Callable, Sequence
 import concurrent.futures
 import dataclasses
 import pathlib
 import shutil
 import subprocess
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from lambda_kit import resources
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.config import axes
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.analysis import rows as rows_lib
 
 _EVALUATION = ('environment_steps', 'episode_return', 'cost_return', 'cost_regret')
 BASE = 'lambda'  # What the experiment is called without a variant.
@@ -30,6 +31,7 @@ class StudyError(RuntimeError):
 @dataclasses.dataclass(frozen=True)
 class Reference:
   """What is known about a task: values of episodes."""
+
   random_return: float
   optimal_return: float  # Within the limits.
   cost_limit: float
@@ -42,6 +44,7 @@ class Reference:
 @dataclasses.dataclass(frozen=True)
 class Outcome:
   """What came out of one run."""
+
   variant: str
   seed: int
   environment_steps: int
@@ -58,6 +61,7 @@ class Outcome:
 @dataclasses.dataclass(frozen=True)
 class Study:
   """Variants of one experiment."""
+
   experiment: str  # Name of its gin file.
   reference: Reference
   outcomes: Sequence[Outcome]  # By variant and seed.
@@ -75,8 +79,11 @@ class Study:
 
 def grid_reference(environment: grid_cmdp.GridCmdp, cost_limit: float) -> Reference:
   """Exact values of the built-in CMDP."""
-  return Reference(grid_cmdp.random_value(environment).value,
-                   grid_cmdp.constrained_optimum(environment, [cost_limit]).value, cost_limit)
+  return Reference(
+    grid_cmdp.random_value(environment).value,
+    grid_cmdp.constrained_optimum(environment, [cost_limit]).value,
+    cost_limit,
+  )
 
 
 def is_proof(outcome: Outcome, reference: Reference, share: float = 0.85) -> bool:
@@ -90,10 +97,18 @@ def is_proof(outcome: Outcome, reference: Reference, share: float = 0.85) -> boo
   return outcome.variant != 'unsafe' or outcome.cost_return > reference.cost_limit
 
 
-def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], folder: pathlib.Path,
-              bindings: Sequence[str] = (), jobs: int = 1, last_evaluations: int = 3, fresh_episodes: int = 100,
-              on_outcome: Callable[[Outcome], None] = lambda outcome: None,
-              program: Sequence[str] = ('-m', 'lambda_kit')) -> list[Outcome]:
+def run_study(
+  gin_file: str,
+  variants: Sequence[str],
+  seeds: Sequence[int],
+  folder: pathlib.Path,
+  bindings: Sequence[str] = (),
+  jobs: int = 1,
+  last_evaluations: int = 3,
+  fresh_episodes: int = 100,
+  on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+  program: Sequence[str] = ('-m', 'lambda_kit'),
+) -> list[Outcome]:
   """Runs every variant with every seed.
 
   Args:
@@ -119,14 +134,24 @@ def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], fold
     names = [] if variant == BASE else variant.split('+')
     layers = [gin_file, *(library.find(name, list(axes.Axis)) for name in names)]
     output = pathlib.Path(f'{workdir}.out')
-    code = _call(output, *program, 'run', *(f'--gin_file={layer}' for layer in layers),
-                 *(f'--gin_bindings={binding}' for binding in bindings), f'--seed={seed}', f'--workdir={workdir}')
+    code = _call(
+      output,
+      *program,
+      'run',
+      *(f'--gin_file={layer}' for layer in layers),
+      *(f'--gin_bindings={binding}' for binding in bindings),
+      f'--seed={seed}',
+      f'--workdir={workdir}',
+    )
     if code != 0:
       raise StudyError(f'{variant} with seed {seed} ended with code {code}. The end of {output}:\n{_tail(output)}')
     if not _is_measured(workdir, fresh_episodes):
       # There may be no safe one.
-      if not any(_call(output, *program, 'evaluate', f'--workdir={workdir}', f'--which={which}',
-                       f'--episodes={fresh_episodes}') == 0 for which in ('best', 'newest')):
+      if not any(
+        _call(output, *program, 'evaluate', f'--workdir={workdir}', f'--which={which}', f'--episodes={fresh_episodes}')
+        == 0
+        for which in ('best', 'newest')
+      ):
         raise StudyError(f'{variant} with seed {seed} could not be evaluated. The end of {output}:\n{_tail(output)}')
     outcome = read_outcome(workdir, variant, seed, last_evaluations, fresh_episodes)
     on_outcome(outcome)
@@ -142,23 +167,27 @@ def run_study(gin_file: str, variants: Sequence[str], seeds: Sequence[int], fold
       raise
 
 
-def read_outcome(workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3,
-                 fresh_episodes: int = 100) -> Outcome:
+def read_outcome(
+  workdir: pathlib.Path, variant: str, seed: int, last_evaluations: int = 3, fresh_episodes: int = 100
+) -> Outcome:
   """Reads what a finished run, and the evaluation of what it delivers, have logged."""
   evaluations = rows_lib.read_jsonl(workdir / 'evaluation.jsonl')
   episodes = rows_lib.read_jsonl(workdir / 'episode.jsonl')
   delivered = rows_lib.read_jsonl(workdir / 'evaluation' / 'evaluation.jsonl')[-1]
   last = evaluations[-last_evaluations:]
   return Outcome(
-      variant, seed, evaluations[-1]['environment_steps'],
-      minutes=(evaluations[-1]['time'] - episodes[0]['time']) / 60,
-      episode_return=float(np.mean([row['episode_return'] for row in last])),
-      cost_return=float(np.mean([np.sum(row['cost_return']) for row in last])),
-      cost_regret=float(np.sum(evaluations[-1]['cost_regret'])),
-      delivered_step=delivered['environment_steps'],
-      delivered_return=float(np.mean(delivered['episode_returns'][-fresh_episodes:])),
-      delivered_cost=float(np.mean(np.sum(delivered['cost_returns'][-fresh_episodes:], axis=-1))),
-      evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations))
+    variant,
+    seed,
+    evaluations[-1]['environment_steps'],
+    minutes=(evaluations[-1]['time'] - episodes[0]['time']) / 60,
+    episode_return=float(np.mean([row['episode_return'] for row in last])),
+    cost_return=float(np.mean([np.sum(row['cost_return']) for row in last])),
+    cost_regret=float(np.sum(evaluations[-1]['cost_regret'])),
+    delivered_step=delivered['environment_steps'],
+    delivered_return=float(np.mean(delivered['episode_returns'][-fresh_episodes:])),
+    delivered_cost=float(np.mean(np.sum(delivered['cost_returns'][-fresh_episodes:], axis=-1))),
+    evaluations=tuple({name: row[name] for name in _EVALUATION} for row in evaluations),
+  )
 
 
 def copy_configs(done: Study, folder: pathlib.Path, out: pathlib.Path) -> None:

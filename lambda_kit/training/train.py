@@ -27,7 +27,6 @@ from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training.checkpoints import lock
 
-
 _FPS = 30
 
 
@@ -35,8 +34,9 @@ class ConfigChangedError(errors.UserError):
   """A run would go on with another configuration, or under another physics, than it began with."""
 
 
-def train(experiment: experiment_lib.Experiment, workdir: str | os.PathLike,
-          allow_config_change: bool = False) -> list[dict[str, Any]]:
+def train(
+  experiment: experiment_lib.Experiment, workdir: str | os.PathLike, allow_config_change: bool = False
+) -> list[dict[str, Any]]:
   """Trains to the end. Leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
 
   Args:
@@ -52,18 +52,25 @@ def train(experiment: experiment_lib.Experiment, workdir: str | os.PathLike,
     return _train(experiment, folder, _record_start(experiment, folder, allow_config_change))
 
 
-def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path,
-           record: run_record.RunRecord) -> list[dict[str, Any]]:
+def _train(
+  experiment: experiment_lib.Experiment, folder: pathlib.Path, record: run_record.RunRecord
+) -> list[dict[str, Any]]:
   started = time.monotonic()
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
-  diagnostics = diagnostics_lib.Diagnostics(spec.cost_limits, spec.num_actions, spec.constraint_names,
-                                            settings.symptoms)
+  diagnostics = diagnostics_lib.Diagnostics(
+    spec.cost_limits, spec.num_actions, spec.constraint_names, settings.symptoms
+  )
   checkpointer = checkpointing.Checkpointer(
-      folder, checkpointing.Parts(experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop,
-                                  diagnostics, rows),
-      settings.checkpoint_steps, settings.checkpoint_seconds, settings.keep_checkpoints)
+    folder,
+    checkpointing.Parts(
+      experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop, diagnostics, rows
+    ),
+    settings.checkpoint_steps,
+    settings.checkpoint_seconds,
+    settings.keep_checkpoints,
+  )
   resumed_from = checkpointer.resume()
   resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
@@ -117,8 +124,9 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path,
     if settings.with_video:
       # The video comes last: where there is one, nothing is left to do.
       predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
-      path = prediction.write_prediction(predictor, experiment.evaluator.watch, len(rows) - 1,
-                                         loop.state.environment_steps, settings.title, folder)
+      path = prediction.write_prediction(
+        predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
+      )
       if path is not None:
         tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
       print('Filming an episode.')
@@ -138,11 +146,13 @@ def _train(experiment: experiment_lib.Experiment, folder: pathlib.Path,
   return rows
 
 
-def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], title: str,
-                   spec: core.EnvironmentSpec) -> pathlib.Path:
+def _write_summary(
+  folder: pathlib.Path, rows: list[dict[str, Any]], title: str, spec: core.EnvironmentSpec
+) -> pathlib.Path:
   """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
   # Here, since Matplotlib is slow to import and needed at the end only.
   from lambda_kit.analysis import curves  # pylint: disable=import-outside-toplevel
+
   table = tables.evaluation_table(rows, spec.cost_limits, spec.constraint_names)
   print(f'\n{table}\nEverything is in {folder}')
   try:
@@ -150,12 +160,14 @@ def _write_summary(folder: pathlib.Path, rows: list[dict[str, Any]], title: str,
     files.write_atomically(folder / 'evaluations.txt', table)
     return path
   except OSError as error:
-    raise OSError(error.errno, f'The learning curve and the table can not be written: {error.strerror or error}',
-                  str(folder)) from error
+    raise OSError(
+      error.errno, f'The learning curve and the table can not be written: {error.strerror or error}', str(folder)
+    ) from error
 
 
-def _record_start(experiment: experiment_lib.Experiment, folder: pathlib.Path,
-                  allow_change: bool) -> run_record.RunRecord:
+def _record_start(
+  experiment: experiment_lib.Experiment, folder: pathlib.Path, allow_change: bool
+) -> run_record.RunRecord:
   """Writes configuration and record of a new run; compares them with those of one that goes on. Returns the record."""
   path = folder / 'config.gin'
   text = configuration.resolved_config()
@@ -163,13 +175,21 @@ def _record_start(experiment: experiment_lib.Experiment, folder: pathlib.Path,
   lines = configuration.differing_lines(path.read_text('utf-8'), text) if goes_on else []
   if lines and not allow_change:
     raise ConfigChangedError(
-        f'{folder} holds a run with another configuration:\n' + '\n'.join(f'  {line}' for line in lines) +
-        '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
-        '--allow_config_change to go on with the changes.')
+      f'{folder} holds a run with another configuration:\n'
+      + '\n'.join(f'  {line}' for line in lines)
+      + '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
+      '--allow_config_change to go on with the changes.'
+    )
   settings = experiment.settings
-  identity = identity_lib.identify(experiment.agent, experiment.spec, settings.seed, settings.environment_steps,
-                                   settings.evaluate_every, experiment.evaluator.num_episodes,
-                                   gin_text.read_bindings(text))
+  identity = identity_lib.identify(
+    experiment.agent,
+    experiment.spec,
+    settings.seed,
+    settings.environment_steps,
+    settings.evaluate_every,
+    experiment.evaluator.num_episodes,
+    gin_text.read_bindings(text),
+  )
   record = run_record.RunRecord(identity, versions_lib.current(experiment.environment.mujoco_version))
   if goes_on:
     record = record.going_on(_compare_versions(folder, record.versions, allow_change))
@@ -183,21 +203,25 @@ def _record_start(experiment: experiment_lib.Experiment, folder: pathlib.Path,
   return record
 
 
-def _compare_versions(folder: pathlib.Path, versions: versions_lib.Versions,
-                      allow_change: bool) -> run_record.RunRecord:
+def _compare_versions(
+  folder: pathlib.Path, versions: versions_lib.Versions, allow_change: bool
+) -> run_record.RunRecord:
   """Refuses a run that would go on under another physics. Returns its record so far."""
   try:
     before = run_record.read(folder)
   except run_record.RecordError as error:
-    raise ConfigChangedError(f'The run in {folder} can not go on: {error}. Begin a new run in another --workdir.'
-                             ) from error
+    raise ConfigChangedError(
+      f'The run in {folder} can not go on: {error}. Begin a new run in another --workdir.'
+    ) from error
   if not versions_lib.same_physics(before.versions, versions) and not allow_change:
     mujoco = before.versions['mujoco']
     raise ConfigChangedError(
-        f'{folder} holds a run under MuJoCo {mujoco}, and this is MuJoCo {versions["mujoco"]}, whose physics differs: '
-        f'install mujoco=={mujoco} to go on with it, give another --workdir to begin a new run, or '
-        '--allow_config_change to go on under another physics.')
+      f'{folder} holds a run under MuJoCo {mujoco}, and this is MuJoCo {versions["mujoco"]}, whose physics differs: '
+      f'install mujoco=={mujoco} to go on with it, give another --workdir to begin a new run, or '
+      '--allow_config_change to go on under another physics.'
+    )
   if changes := versions_lib.differences(before.versions, versions):
-    logging.warning('The run goes on with %s: it may not be, to the bit, as if it had not been stopped.',
-                    ', '.join(changes))
+    logging.warning(
+      'The run goes on with %s: it may not be, to the bit, as if it had not been stopped.', ', '.join(changes)
+    )
   return before

@@ -33,8 +33,12 @@ def collectives(text: str) -> list[Collective]:
     if name not in looped:
       looped.add(name)
       pending += [called for line in lines_of[name] for called in _called(line)]
-  return [Collective(found[2], _size(found[1]), name in looped)
-          for name, lines in lines_of.items() for line in lines if (found := _COLLECTIVE.search(line))]
+  return [
+    Collective(found[2], _size(found[1]), name in looped)
+    for name, lines in lines_of.items()
+    for line in lines
+    if (found := _COLLECTIVE.search(line))
+  ]
 
 
 def _called(line: str) -> list[str]:

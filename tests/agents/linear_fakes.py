@@ -44,6 +44,7 @@ class LinearModel(core.WorldModel):
 
 class FixedAction(NamedTuple):
   """A distribution that has no spread."""
+
   action: types.Array
 
   def sample(self, key):

@@ -1,7 +1,7 @@
 """Updates of a tiny learner on some devices, as a program: the number of devices is fixed when JAX starts.
 
-  XLA_FLAGS=--xla_force_host_platform_device_count=4 python -m tests.agents.sharded_updates result.json selected 1 2 4
-  python -m tests.agents.sharded_updates result.json selected all --coordinator=127.0.0.1:1234 --process=0
+XLA_FLAGS=--xla_force_host_platform_device_count=4 python -m tests.agents.sharded_updates result.json selected 1 2 4
+python -m tests.agents.sharded_updates result.json selected all --coordinator=127.0.0.1:1234 --process=0
 """
 
 import argparse
@@ -19,15 +19,17 @@ from tests.agents import hlo
 from tests.agents import tiny
 
 _CASES = {
-    'parts_of_sequences': dict(decoded_steps=2, overshooting_steps=2, updates_per_call=1),
-    # Chunks and blocks that neither divide the 20 start states nor the parts of them.
-    'selected': dict(policy_gradient=policy_gradients.SelectedGradient(chunk_size=4, block_size=2), num_constraints=2,
-                     updates_per_call=1),
-    'whole': dict(policy_gradient=policy_gradients.WholeGradient(), updates_per_call=1),
-    'some_starts': dict(num_start_states=12, updates_per_call=3),
-    'ensemble': dict(posterior_factory=functools.partial(ensemble.Ensemble, num_members=2), num_samples=2,
-                     updates_per_call=1),
-    'variational': dict(posterior_factory=variational.Variational, updates_per_call=1),
+  'parts_of_sequences': dict(decoded_steps=2, overshooting_steps=2, updates_per_call=1),
+  # Chunks and blocks that neither divide the 20 start states nor the parts of them.
+  'selected': dict(
+    policy_gradient=policy_gradients.SelectedGradient(chunk_size=4, block_size=2), num_constraints=2, updates_per_call=1
+  ),
+  'whole': dict(policy_gradient=policy_gradients.WholeGradient(), updates_per_call=1),
+  'some_starts': dict(num_start_states=12, updates_per_call=3),
+  'ensemble': dict(
+    posterior_factory=functools.partial(ensemble.Ensemble, num_members=2), num_samples=2, updates_per_call=1
+  ),
+  'variational': dict(posterior_factory=variational.Variational, updates_per_call=1),
 }
 
 
@@ -49,14 +51,19 @@ def _run(case: str, num_devices: int | None) -> dict:
   parts.actor.update()
   again = jax.tree.map(np.asarray, learner.save())
   return dict(
-      metrics=metrics,
-      policy=np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state.policy.params)]).tolist(),
-      action=parts.play()[0].tolist(),
-      restored=all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(again))),
-      parameters=sum(leaf.size for leaf in jax.tree.leaves(
-          (state.posterior.params, state.policy.params, state.critic.params, state.cost_critics.params))),
-      # Of several processes, each would compile the update once more.
-      collectives=_collectives(learner) if jax.process_count() == 1 else [])
+    metrics=metrics,
+    policy=np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(state.policy.params)]).tolist(),
+    action=parts.play()[0].tolist(),
+    restored=all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(state), jax.tree.leaves(again))),
+    parameters=sum(
+      leaf.size
+      for leaf in jax.tree.leaves(
+        (state.posterior.params, state.policy.params, state.critic.params, state.cost_critics.params)
+      )
+    ),
+    # Of several processes, each would compile the update once more.
+    collectives=_collectives(learner) if jax.process_count() == 1 else [],
+  )
 
 
 def main() -> None:

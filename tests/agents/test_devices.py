@@ -19,8 +19,12 @@ def _start(path, case, counts, num_devices, *options):
   # Compiled quickly: what is looked at is decided before the last level of optimisation.
   flags = f'--xla_force_host_platform_device_count={num_devices} --xla_backend_optimization_level=0'
   environment = dict(os.environ, XLA_FLAGS=flags, JAX_PLATFORMS='cpu')
-  return subprocess.Popen([sys.executable, '-m', 'tests.agents.sharded_updates', str(path), case, *counts, *options],
-                          env=environment, stderr=subprocess.PIPE, text=True)
+  return subprocess.Popen(
+    [sys.executable, '-m', 'tests.agents.sharded_updates', str(path), case, *counts, *options],
+    env=environment,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
 
 def _result(process, path):
@@ -51,9 +55,17 @@ def _assert_same(result, expected):
   assert result['restored']
 
 
-@pytest.mark.parametrize('case, counts', [
-    ('selected', ('1', '2', '4')), ('whole', ('1', '4')), ('some_starts', ('1', '2')), ('ensemble', ('1', '2')),
-    ('variational', ('1', '2')), ('parts_of_sequences', ('1', '2'))])
+@pytest.mark.parametrize(
+  'case, counts',
+  [
+    ('selected', ('1', '2', '4')),
+    ('whole', ('1', '4')),
+    ('some_starts', ('1', '2')),
+    ('ensemble', ('1', '2')),
+    ('variational', ('1', '2')),
+    ('parts_of_sequences', ('1', '2')),
+  ],
+)
 def test_updates_are_those_of_one_device(results, case, counts):
   found = results(case, *counts)
   assert not found['1']['collectives']
@@ -82,8 +94,10 @@ def test_two_processes_learn_as_one(results, tmp_path):
     free.bind(('127.0.0.1', 0))
     coordinator = f'127.0.0.1:{free.getsockname()[1]}'
   paths = [tmp_path / f'{i}.json' for i in range(2)]
-  processes = [_start(path, 'selected', ('all',), 2, f'--coordinator={coordinator}', f'--process={i}')
-               for i, path in enumerate(paths)]
+  processes = [
+    _start(path, 'selected', ('all',), 2, f'--coordinator={coordinator}', f'--process={i}')
+    for i, path in enumerate(paths)
+  ]
   try:
     first, second = (_result(process, path)['all'] for process, path in zip(processes, paths))
   finally:

@@ -9,21 +9,31 @@ import pytest
 
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import forecasting
-from lambda_kit.safety import bounds
 from lambda_kit.models import normalizer
 from lambda_kit.planners import mpc
+from lambda_kit.safety import bounds
 from tests import specs
 from tests.agents import linear_fakes
 from tests.agents import tiny
 
 
 def test_each_sample_expects_what_its_model_says():
-  networks = types.SimpleNamespace(world_model=linear_fakes.LinearModel(),
-                                   policy=types.SimpleNamespace(apply=linear_fakes.linear_policy))
+  networks = types.SimpleNamespace(
+    world_model=linear_fakes.LinearModel(), policy=types.SimpleNamespace(apply=linear_fakes.linear_policy)
+  )
   filtering = {'model': {'theta': jnp.zeros(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
   observation, action = {'vector': jnp.array([[3.0], [-1.0]])}, jnp.array([[50.0]])
-  result = forecasting.forecast(networks, bounds.UpperBound(), 2, filtering, {'k': 1.0},
-                                {'theta': jnp.array([1.0, 2.0])}, jax.random.PRNGKey(0), observation, action)
+  result = forecasting.forecast(
+    networks,
+    bounds.UpperBound(),
+    2,
+    filtering,
+    {'k': 1.0},
+    {'theta': jnp.array([1.0, 2.0])},
+    jax.random.PRNGKey(0),
+    observation,
+    action,
+  )
   # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
   np.testing.assert_allclose(result.steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
   np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])

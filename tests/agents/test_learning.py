@@ -24,8 +24,10 @@ def test_updates_change_everything_that_learns(parts):
   after = parts.learner.save()
   assert all(np.isfinite(value) for value in metrics.values()), metrics
   for name in ('policy', 'critic', 'cost_critics', 'posterior', 'solver', 'normalizer'):
-    changed = [not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(getattr(before, name)),
-                                                        jax.tree.leaves(getattr(after, name)))]
+    changed = [
+      not np.array_equal(a, b)
+      for a, b in zip(jax.tree.leaves(getattr(before, name)), jax.tree.leaves(getattr(after, name)))
+    ]
     assert any(changed), name
   assert int(after.updates) == int(before.updates) + 6
   for name in ('objective', 'cost_value/0', 'multiplier/0', 'kl', 'policy_gradient_norm', 'critic_loss'):
@@ -37,7 +39,8 @@ def test_the_model_learns_first_and_alone():
   copy = lambda: jax.tree.map(np.array, parts.learner.save())
   leaves = lambda state, name: jax.tree.leaves(getattr(state, name))
   changed = lambda name, one, other: any(
-      not np.array_equal(a, b) for a, b in zip(leaves(one, name), leaves(other, name)))
+    not np.array_equal(a, b) for a, b in zip(leaves(one, name), leaves(other, name))
+  )
   start = copy()
   imagined = ('policy', 'critic', 'target_critic', 'cost_critics', 'target_cost_critics', 'solver')
   metrics = parts.learner.step(2)
@@ -71,14 +74,18 @@ def test_several_updates_in_one_call_are_those_of_as_many_calls():
   for name, value in first.items():
     assert second[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
   # XLA orders sums differently inside of a loop; Adam's first steps are the sign of a gradient, however small it is.
-  difference = [np.abs(a - b).max() for a, b in zip(jax.tree.leaves(one.learner.save().policy.params),
-                                                    jax.tree.leaves(many.learner.save().policy.params))]
+  difference = [
+    np.abs(a - b).max()
+    for a, b in zip(
+      jax.tree.leaves(one.learner.save().policy.params), jax.tree.leaves(many.learner.save().policy.params)
+    )
+  ]
   assert max(difference) < 1e-4, difference
 
 
 def test_posterior_samples_differ_once_there_are_snapshots(parts):
   parts.learner.step(4)
-  samples, = parts.learner.get_variables(['samples'])
+  (samples,) = parts.learner.get_variables(['samples'])
   # The prior does not move at all while the KL is below its free nats.
   for leaf in jax.tree.leaves({name: params for name, params in samples.items() if 'prior' not in name}):
     assert not np.array_equal(leaf[0], leaf[1]) and not np.array_equal(leaf[1], leaf[2])
@@ -109,8 +116,9 @@ def test_several_constraints_have_critics_and_multipliers_of_their_own():
 
 
 def test_a_planner_takes_the_place_of_the_policy():
-  parts = tiny.Parts(planner_factory=functools.partial(
-      mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2))
+  parts = tiny.Parts(
+    planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2)
+  )
   parts.learner.step(1)
   parts.actor.update()
   actions = parts.play()
@@ -143,9 +151,15 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
     parts.learner.step(1)
 
 
-@pytest.mark.parametrize('options,message', [
-    (dict(num_samples=0), 'num_samples'), (dict(horizon=0), 'horizon'), (dict(batch_size=0), 'batch_size'),
-    (dict(model_only_updates=-1), 'model_only_updates')])
+@pytest.mark.parametrize(
+  'options,message',
+  [
+    (dict(num_samples=0), 'num_samples'),
+    (dict(horizon=0), 'horizon'),
+    (dict(batch_size=0), 'batch_size'),
+    (dict(model_only_updates=-1), 'model_only_updates'),
+  ],
+)
 def test_bad_numbers_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     tiny.make_agent(**options)

@@ -10,13 +10,26 @@ from tests.faults import runs
 _LAYOUT = ('.....', '.....', 'S.1.G')
 _LIMIT = 2.0
 _BINDINGS = (
-    f'GridCmdp.layout = {_LAYOUT}', 'GridCmdp.episode_length = 50',
-    f'COST_LIMIT = {_LIMIT}', 'WIDTH = 32', 'ENVIRONMENT_STEPS = 5_000', 'experiment.evaluate_every = 500',
-    'experiment.with_video = False', 'PeriodicUpdates.first = 1_000', 'PeriodicUpdates.initial_updates = 200',
-    'PeriodicUpdates.updates = 25', 'EpisodeBuffer.sequence_length = 12', 'LambdaAgent.batch_size = 8',
-    'LambdaAgent.num_start_states = 64', 'LambdaAgent.horizon = 6', 'LambdaAgent.num_samples = 2', 'Swag.burn_in = 100',
-    'EpisodeBuffer.max_episodes = 105', 'AugmentedLagrangian.initial_multiplier = 0.01',
-    'AugmentedLagrangian.initial_penalty_factor = 3e-4')
+  f'GridCmdp.layout = {_LAYOUT}',
+  'GridCmdp.episode_length = 50',
+  f'COST_LIMIT = {_LIMIT}',
+  'WIDTH = 32',
+  'ENVIRONMENT_STEPS = 5_000',
+  'experiment.evaluate_every = 500',
+  'experiment.with_video = False',
+  'PeriodicUpdates.first = 1_000',
+  'PeriodicUpdates.initial_updates = 200',
+  'PeriodicUpdates.updates = 25',
+  'EpisodeBuffer.sequence_length = 12',
+  'LambdaAgent.batch_size = 8',
+  'LambdaAgent.num_start_states = 64',
+  'LambdaAgent.horizon = 6',
+  'LambdaAgent.num_samples = 2',
+  'Swag.burn_in = 100',
+  'EpisodeBuffer.max_episodes = 105',
+  'AugmentedLagrangian.initial_multiplier = 0.01',
+  'AugmentedLagrangian.initial_penalty_factor = 3e-4',
+)
 
 
 def test_lambda_learns_to_go_around_a_hazard(tmp_path):

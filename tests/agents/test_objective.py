@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import devices
+from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.safety import bounds
 from lambda_kit.safety import primal_dual
 from lambda_kit.safety import unconstrained
-
 from tests.agents import linear_fakes
 
 _GAMMA, _COST_GAMMA, _LAMBDA, _V, _VC = 0.9, 0.8, 0.7, 3.0, 5.0
@@ -20,9 +19,16 @@ _GAMMA, _COST_GAMMA, _LAMBDA, _V, _VC = 0.9, 0.8, 0.7, 3.0, 5.0
 
 def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bound=bounds.UpperBound()):
   return objective_lib.Objective(
-      reward_bound=reward_bound, cost_bound=cost_bound, solver=solver or unconstrained.Unconstrained(),
-      budgets=jnp.array([1.0]), discount=_GAMMA, cost_discount=_COST_GAMMA, lambda_=_LAMBDA, horizon=horizon,
-      entropy_scale=0.0)
+    reward_bound=reward_bound,
+    cost_bound=cost_bound,
+    solver=solver or unconstrained.Unconstrained(),
+    budgets=jnp.array([1.0]),
+    discount=_GAMMA,
+    cost_discount=_COST_GAMMA,
+    lambda_=_LAMBDA,
+    horizon=horizon,
+    entropy_scale=0.0,
+  )
 
 
 @pytest.fixture(name='run', params=['whole', 'selected'])
@@ -31,15 +37,25 @@ def _run(request):
 
   Critics are v(s) = 3 s and v_c(s) = 5 s.
   """
-  method = (policy_gradients.WholeGradient() if request.param == 'whole'
-            else policy_gradients.SelectedGradient(chunk_size=2, block_size=1))
+  method = (
+    policy_gradients.WholeGradient()
+    if request.param == 'whole'
+    else policy_gradients.SelectedGradient(chunk_size=2, block_size=1)
+  )
 
   def run(k, thetas, starts, objective, solver_state=None):
     problem = objective_lib.PolicyProblem(
-        objective, 1, linear_fakes.linear_policy, linear_fakes.LinearModel(),
-        {'theta': jnp.asarray(thetas, jnp.float32)}, jnp.asarray(starts, jnp.float32)[:, None],
-        value=lambda features: _V * features[..., 0], cost_values=lambda features: _VC * features,
-        solver_state=objective.solver.init(1) if solver_state is None else solver_state, devices=devices.Devices())
+      objective,
+      1,
+      linear_fakes.linear_policy,
+      linear_fakes.LinearModel(),
+      {'theta': jnp.asarray(thetas, jnp.float32)},
+      jnp.asarray(starts, jnp.float32)[:, None],
+      value=lambda features: _V * features[..., 0],
+      cost_values=lambda features: _VC * features,
+      solver_state=objective.solver.init(1) if solver_state is None else solver_state,
+      devices=devices.Devices(),
+    )
     noise_key, select_key = jax.random.split(jax.random.PRNGKey(0))
     noise = imagination.draw_noise(noise_key, objective.horizon, len(starts), num_actions=1, state_noise_size=1)
     gradient, outcome = method(problem, {'k': k}, noise)
@@ -96,7 +112,10 @@ def test_each_start_state_selects_its_own_sample(run):
   assert outcome.metrics['policy_loss'] == pytest.approx(-np.mean(best), rel=1e-5)
   np.testing.assert_allclose(critic.features[:, 1, 0], [1.5, -0.5], rtol=1e-5)  # s_1 of the selected samples.
   # Costs 2 s' with safety critics 5 s select by the same sign.
-  costs = [_values_by_hand(0.0, 1.5, 1.0, _COST_GAMMA, 2.0, _VC), _values_by_hand(0.0, 0.5, -1.0, _COST_GAMMA, 2.0, _VC)]
+  costs = [
+    _values_by_hand(0.0, 1.5, 1.0, _COST_GAMMA, 2.0, _VC),
+    _values_by_hand(0.0, 0.5, -1.0, _COST_GAMMA, 2.0, _VC),
+  ]
   assert outcome.cost_values[0] == pytest.approx(np.mean(costs), rel=1e-5)
 
 
@@ -134,13 +153,13 @@ def test_noise_differs_between_starts_only():
   """Equal weights imagine equal trajectories, so that bounds over them agree."""
 
   class NoisyModel(linear_fakes.LinearModel):
-
     def imagine_step(self, params, state, action, noise):
       return super().imagine_step(params, state, action, noise) + noise
 
   noise = imagination.draw_noise(jax.random.PRNGKey(1), horizon=4, num_starts=3, num_actions=1, state_noise_size=1)
   imagine = lambda theta: imagination.imagine(
-      NoisyModel(), {'theta': theta}, lambda features, noise: (0 * features, features[..., 0]), jnp.ones((3, 1)), noise)
+    NoisyModel(), {'theta': theta}, lambda features, noise: (0 * features, features[..., 0]), jnp.ones((3, 1)), noise
+  )
   first, second = imagine(1.0), imagine(1.0)
   assert first.features.shape == (5, 3, 1)
   np.testing.assert_array_equal(first.features, second.features)

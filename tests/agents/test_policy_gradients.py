@@ -13,12 +13,12 @@ from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
-from lambda_kit.safety import bounds
-from lambda_kit.safety import augmented_lagrangian
-from lambda_kit.safety import pid
 from lambda_kit.models import world_model
-from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
+from lambda_kit.policies import squashed_gaussian
+from lambda_kit.safety import augmented_lagrangian
+from lambda_kit.safety import bounds
+from lambda_kit.safety import pid
 from tests import specs
 
 _N, _S, _C = 3, 10, 2
@@ -29,8 +29,12 @@ _SPEC = specs.make(observations={'vector': dm_specs.Array((4,), np.float32)}, co
 def _networks():
   model = functools.partial(world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8)
   return networks_lib.make_networks(
-      _SPEC, model, functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
-      functools.partial(critic.Critic, hidden_sizes=(8,)), functools.partial(critic.Critic, hidden_sizes=(8,)))
+    _SPEC,
+    model,
+    functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=(8,), init_std=1.0),
+    functools.partial(critic.Critic, hidden_sizes=(8,)),
+    functools.partial(critic.Critic, hidden_sizes=(8,)),
+  )
 
 
 @functools.lru_cache
@@ -42,22 +46,41 @@ def _given():
   models = [networks.world_model.imagination_params(networks.world_model.init(key, batch)) for key in keys[:_N]]
   start = networks.world_model.initial_state(_S)
   start = jax.tree.map(lambda x: jax.random.normal(keys[-1], x.shape), start)
-  return (jax.tree.map(lambda *x: jnp.stack(x), *models), start, networks.policy.init(keys[-2], networks.feature_size),
-          networks.critic.init(keys[-3], networks.feature_size),
-          networks.cost_critics.init(keys[-4], networks.feature_size))
+  return (
+    jax.tree.map(lambda *x: jnp.stack(x), *models),
+    start,
+    networks.policy.init(keys[-2], networks.feature_size),
+    networks.critic.init(keys[-3], networks.feature_size),
+    networks.cost_critics.init(keys[-4], networks.feature_size),
+  )
 
 
 def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-0.5, 0.5)):
   networks = _networks()
   samples, start, policy, critic_params, cost_params = _given()
   objective = objective_lib.Objective(
-      reward_bound, cost_bound, solver, jnp.array(budgets), discount=0.9, cost_discount=0.95, lambda_=0.8, horizon=4,
-      entropy_scale=entropy_scale)
+    reward_bound,
+    cost_bound,
+    solver,
+    jnp.array(budgets),
+    discount=0.9,
+    cost_discount=0.95,
+    lambda_=0.8,
+    horizon=4,
+    entropy_scale=entropy_scale,
+  )
   problem = objective_lib.PolicyProblem(
-      objective, 2, networks.policy.apply, networks.world_model, samples, start,
-      value=lambda features: networks.critic.apply(critic_params, features),
-      cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
-      solver_state=solver.init(_C), devices=devices.Devices())
+    objective,
+    2,
+    networks.policy.apply,
+    networks.world_model,
+    samples,
+    start,
+    value=lambda features: networks.critic.apply(critic_params, features),
+    cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
+    solver_state=solver.init(_C),
+    devices=devices.Devices(),
+  )
 
   @jax.jit
   def run(policy, key):
@@ -73,8 +96,11 @@ def _assert_equal(result, expected):
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-6), result, expected)
 
 
-@pytest.mark.parametrize('bound', [bounds.UpperBound(), bounds.MeanBound(), bounds.MeanPlusStdBound(0.5)],
-                         ids=lambda bound: type(bound).__name__)
+@pytest.mark.parametrize(
+  'bound',
+  [bounds.UpperBound(), bounds.MeanBound(), bounds.MeanPlusStdBound(0.5)],
+  ids=lambda bound: type(bound).__name__,
+)
 def test_bounds_that_select_one_model_all_or_weigh_them(bound):
   solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=(0.3, 0.7), initial_penalty_factor=0.1)
   expected = _run(policy_gradients.WholeGradient(), bound, bounds.UpperBound(), solver)
@@ -91,8 +117,9 @@ def test_sizes(chunk_size, block_size):
 
 
 def test_entropy_and_another_solver():
-  run = functools.partial(_run, reward_bound=bounds.UpperBound(), cost_bound=bounds.MeanBound(),
-                          solver=pid.PidLagrangian(), entropy_scale=0.1)
+  run = functools.partial(
+    _run, reward_bound=bounds.UpperBound(), cost_bound=bounds.MeanBound(), solver=pid.PidLagrangian(), entropy_scale=0.1
+  )
   _assert_equal(run(policy_gradients.SelectedGradient(4, 3)), run(policy_gradients.WholeGradient()))
 
 
@@ -100,12 +127,18 @@ def test_only_trajectories_that_count_are_differentiated(monkeypatch):
   """With costs within their budgets and no multiplier, each start state counts with one of N models."""
   blocks = []
   one_block = policy_gradients._block_gradient
-  monkeypatch.setattr(policy_gradients, '_block_gradient', lambda *args: (
+  monkeypatch.setattr(
+    policy_gradients,
+    '_block_gradient',
+    lambda *args: (
       jax.debug.callback(lambda coefficients: blocks.append(np.any(coefficients != 0)), args[5].values),
-      one_block(*args))[1])
+      one_block(*args),
+    )[1],
+  )
   solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=0.0, initial_penalty_factor=0.1)
-  result = _run(policy_gradients.SelectedGradient(_S, 1), bounds.UpperBound(), bounds.UpperBound(), solver,
-                budgets=(99.0, 99.0))
+  result = _run(
+    policy_gradients.SelectedGradient(_S, 1), bounds.UpperBound(), bounds.UpperBound(), solver, budgets=(99.0, 99.0)
+  )
   jax.block_until_ready(result)
   assert blocks == [True] * _S
 
@@ -116,11 +149,13 @@ def test_critics_learn_the_same_in_chunks(chunk_size):
   apply, params = _networks().critic.apply, _given()[3]
   keys = jax.random.split(jax.random.PRNGKey(5), 3)
   data = objective_lib.CriticData(
-      features=jax.random.normal(keys[0], (_S, 4, _networks().feature_size)),
-      targets=jax.random.normal(keys[1], (_S, 4)),
-      weights=jax.random.uniform(keys[2], (_S, 4)) * jnp.arange(_S)[:, None])
-  run = lambda chunk_size: jax.jit(
-      lambda params, data: objective_lib.critic_gradient(params, apply, data, chunk_size))(params, data)
+    features=jax.random.normal(keys[0], (_S, 4, _networks().feature_size)),
+    targets=jax.random.normal(keys[1], (_S, 4)),
+    weights=jax.random.uniform(keys[2], (_S, 4)) * jnp.arange(_S)[:, None],
+  )
+  run = lambda chunk_size: jax.jit(lambda params, data: objective_lib.critic_gradient(params, apply, data, chunk_size))(
+    params, data
+  )
   _assert_equal(run(chunk_size), run(None))
 
 

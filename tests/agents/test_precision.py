@@ -93,9 +93,16 @@ def test_images_are_convolved_in_bfloat16():
   assert {output.dtype for output in outputs} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize('layer,arguments', [
-    (hk.Linear, (3,)), (hk.Conv2D, (3, 2)), (hk.Conv2DTranspose, (3, 2)), (convolutions.Conv, (3, 2, 2)),
-    (convolutions.ConvTranspose, (3, 2, 2))])
+@pytest.mark.parametrize(
+  'layer,arguments',
+  [
+    (hk.Linear, (3,)),
+    (hk.Conv2D, (3, 2)),
+    (hk.Conv2DTranspose, (3, 2)),
+    (convolutions.Conv, (3, 2, 2)),
+    (convolutions.ConvTranspose, (3, 2, 2)),
+  ],
+)
 def test_layers_round_and_nothing_worse(layer, arguments):
   assert layer in precision.LAYERS
   plain = hk.without_apply_rng(hk.transform(lambda x: layer(*arguments)(x)))
@@ -109,14 +116,24 @@ def test_layers_round_and_nothing_worse(layer, arguments):
   # bias is added. Sums themselves are taken in float32.
   magnitude = plain.apply(*jax.tree.map(jnp.abs, (params, inputs)))
   error = np.abs(outputs - expected)
-  assert 0 < error.max() and np.all(error <= 1.02 * 4 * _ROUNDING * magnitude)
+  assert error.max() > 0 and np.all(error <= 1.02 * 4 * _ROUNDING * magnitude)
 
 
-@pytest.mark.parametrize('name,reason', [
-    ('float23', 'read'), ('params=float32;compute=bfloat16', 'read'), ('speed=bfloat16', 'read'), (16, 'read'),
-    ('bfloat16', 'parameters'), ('params=bfloat16,compute=bfloat16,output=float32', 'parameters'),
-    ('compute=bfloat16', 'outputs'), ('float64', 'parameters'), ('compute=float16,output=float32', 'float16'),
-    ('compute=float64,output=float32', 'compute in')])
+@pytest.mark.parametrize(
+  'name,reason',
+  [
+    ('float23', 'read'),
+    ('params=float32;compute=bfloat16', 'read'),
+    ('speed=bfloat16', 'read'),
+    (16, 'read'),
+    ('bfloat16', 'parameters'),
+    ('params=bfloat16,compute=bfloat16,output=float32', 'parameters'),
+    ('compute=bfloat16', 'outputs'),
+    ('float64', 'parameters'),
+    ('compute=float16,output=float32', 'float16'),
+    ('compute=float64,output=float32', 'compute in'),
+  ],
+)
 def test_other_precisions_are_refused(name, reason):
   with pytest.raises(ValueError, match=reason) as error:
     tiny.make_agent(precision=name)

@@ -37,8 +37,9 @@ def _episode(environment, length=10):
 def test_the_model_follows_actions_from_what_was_seen_last():
   observation = {'vector': jnp.array([[0.0], [1.0], [3.0], [50.0], [60.0], [70.0]])}
   action = jnp.array([[9.0], [9.0], [1.0], [2.0], [4.0]])  # a_0, ..., a_4.
-  result = prediction.predict(linear_fakes.LinearModel(), _filtering(2.0), jax.random.PRNGKey(0), observation, action,
-                              num_seen=3)
+  result = prediction.predict(
+    linear_fakes.LinearModel(), _filtering(2.0), jax.random.PRNGKey(0), observation, action, num_seen=3
+  )
   # s_2 = 3 is seen. Then s' = 2 s + a with a_2, a_3, a_4: 2 * 3 + 1 = 7, 2 * 7 + 2 = 16, 2 * 16 + 4 = 36.
   np.testing.assert_allclose(result.model['vector'], [[7.0], [16.0], [36.0]])
   np.testing.assert_allclose(result.truth['vector'], [[50.0], [60.0], [70.0]])
@@ -48,11 +49,21 @@ def test_the_model_follows_actions_from_what_was_seen_last():
 def test_pictures():
   spec = {'image': data.IMAGE}
   model = world_model.RecurrentWorldModel(
-      spec, data.ACTION_SPEC, num_constraints=1, action_repeat=1, stochastic_size=3, deterministic_size=4, hidden_size=4,
-      encoder_factory=functools.partial(encoders.ObservationEncoder, image_factory=functools.partial(
-          encoders.ImageEncoder, depth=2, kernels=(4, 4))),
-      decoder_factory=functools.partial(decoders.ObservationDecoder, image_factory=functools.partial(
-          decoders.ImageDecoder, depth=2, dense_size=4, kernels=(6, 6))))
+    spec,
+    data.ACTION_SPEC,
+    num_constraints=1,
+    action_repeat=1,
+    stochastic_size=3,
+    deterministic_size=4,
+    hidden_size=4,
+    encoder_factory=functools.partial(
+      encoders.ObservationEncoder, image_factory=functools.partial(encoders.ImageEncoder, depth=2, kernels=(4, 4))
+    ),
+    decoder_factory=functools.partial(
+      decoders.ObservationDecoder,
+      image_factory=functools.partial(decoders.ImageDecoder, depth=2, dense_size=4, kernels=(6, 6)),
+    ),
+  )
   batch = data.random_batch(spec, batch_size=1, length=4)
   image, action = batch.observation['image'][0], batch.action[0, 1:]
   params = model.init(jax.random.PRNGKey(1), batch)
@@ -62,9 +73,9 @@ def test_pictures():
   # Step by step: a_{-1} = 0 leads to o_0, a_0 to o_1; then a_1 and a_2 are followed without noise.
   keys, state = jax.random.split(key, 2), model.initial_state(1)
   for i, previous in enumerate((np.zeros((1, 2), np.float32), action[:1])):
-    state = model.filter(params, state, previous, {'image': image[i:i + 1]}, keys[i])
+    state = model.filter(params, state, previous, {'image': image[i : i + 1]}, keys[i])
   for i, expected in enumerate(result.model['image']):
-    state = model.imagine_step(params, state, action[i + 1:i + 2], jnp.zeros((1, model.noise_size)))
+    state = model.imagine_step(params, state, action[i + 1 : i + 2], jnp.zeros((1, model.noise_size)))
     np.testing.assert_allclose(model.decode(params, model.features(state))['image'][0], expected, atol=1e-5)
   np.testing.assert_allclose(result.truth['image'], image[2:] / 255 - 0.5, atol=1e-6)
   np.testing.assert_allclose(result.last_seen['image'], image[1] / 255 - 0.5, atol=1e-6)
@@ -78,7 +89,6 @@ def _parts():
 
 
 class TestLambda:
-
   def test_nothing_is_seen_that_comes_later(self, parts):
     predictor = parts.builder.make_predictor(parts.learner, seed=3)
     observation, action = _episode(parts.environment)

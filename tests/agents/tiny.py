@@ -13,8 +13,8 @@ from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import heads
 from lambda_kit.models import world_model
-from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import critic
+from lambda_kit.policies import squashed_gaussian
 from lambda_kit.posteriors import swag
 from lambda_kit.replay import buffer
 
@@ -30,23 +30,34 @@ def make_environment(num_constraints=1, seed=0, episode_length=12):
 def make_agent(decoded_steps=None, overshooting_steps=0, **options):
   """LAMBDA with the smallest networks; `options` are arguments of `LambdaAgent`."""
   model = functools.partial(
-      world_model.RecurrentWorldModel, stochastic_size=3, deterministic_size=8, hidden_size=8,
-      decoded_steps=decoded_steps, overshooting_steps=overshooting_steps,
-      encoder_factory=functools.partial(encoders.ObservationEncoder, vector_factory=functools.partial(
-          encoders.VectorEncoder, hidden_sizes=_SIZES)),
-      decoder_factory=functools.partial(decoders.ObservationDecoder, vector_factory=functools.partial(
-          decoders.VectorDecoder, hidden_sizes=_SIZES)),
-      reward_factory=functools.partial(heads.NormalHead, hidden_sizes=_SIZES),
-      cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_SIZES),
-      terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_SIZES))
+    world_model.RecurrentWorldModel,
+    stochastic_size=3,
+    deterministic_size=8,
+    hidden_size=8,
+    decoded_steps=decoded_steps,
+    overshooting_steps=overshooting_steps,
+    encoder_factory=functools.partial(
+      encoders.ObservationEncoder, vector_factory=functools.partial(encoders.VectorEncoder, hidden_sizes=_SIZES)
+    ),
+    decoder_factory=functools.partial(
+      decoders.ObservationDecoder, vector_factory=functools.partial(decoders.VectorDecoder, hidden_sizes=_SIZES)
+    ),
+    reward_factory=functools.partial(heads.NormalHead, hidden_sizes=_SIZES),
+    cost_factory=functools.partial(heads.BernoulliCost, hidden_sizes=_SIZES),
+    terminal_factory=functools.partial(heads.BernoulliHead, hidden_sizes=_SIZES),
+  )
   arguments = dict(
-      world_model_factory=model,
-      posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
-      policy_factory=functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=_SIZES),
-      critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
-      cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
-      replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5), batch_size=4, num_samples=3, horizon=3,
-      model_only_updates=0)
+    world_model_factory=model,
+    posterior_factory=functools.partial(swag.Swag, burn_in=1, period=1, num_models=2),
+    policy_factory=functools.partial(squashed_gaussian.SquashedGaussianPolicy, hidden_sizes=_SIZES),
+    critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
+    cost_critic_factory=functools.partial(critic.Critic, hidden_sizes=_SIZES),
+    replay_factory=functools.partial(buffer.EpisodeBuffer, sequence_length=5),
+    batch_size=4,
+    num_samples=3,
+    horizon=3,
+    model_only_updates=0,
+  )
   return builder_lib.LambdaAgent(**{**arguments, **options})
 
 

@@ -21,8 +21,9 @@ def _forecaster():
   """Expects nothing, and has a bound of 1."""
   ones = lambda action: np.ones((len(action) + 1, 1))
   steps = lambda action: np.zeros((len(action) + 1, _HORIZON, 1))
-  return core.CostForecaster(lambda observation, action: types.CostForecast(
-      steps(action), 0.5 + steps(action), ones(action)), _HORIZON)
+  return core.CostForecaster(
+    lambda observation, action: types.CostForecast(steps(action), 0.5 + steps(action), ones(action)), _HORIZON
+  )
 
 
 def _watch(**options):
@@ -32,8 +33,16 @@ def _watch(**options):
 
 def _calibrate(num_episodes, num_trained, folder, forecaster=_forecaster(), episode_length=200):
   return calibration.write_calibration(
-      forecaster, ('hazards',), _watch(episode_length=episode_length), _watch(seed=1, episode_length=episode_length),
-      num_episodes, num_trained, 'Tiny', folder, 'calibration')
+    forecaster,
+    ('hazards',),
+    _watch(episode_length=episode_length),
+    _watch(seed=1, episode_length=episode_length),
+    num_episodes,
+    num_trained,
+    'Tiny',
+    folder,
+    'calibration',
+  )
 
 
 def _play(numbers, **options):
@@ -48,7 +57,7 @@ def _play(numbers, **options):
     while not timestep.last():
       timestep = environment.step(actor.select_action(timestep.observation))
       costs.append(timestep.reward.cost[0])
-    windows += [sum(costs[t:t + _HORIZON]) for t in range(len(costs) - _HORIZON + 1)]
+    windows += [sum(costs[t : t + _HORIZON]) for t in range(len(costs) - _HORIZON + 1)]
   return np.array(windows)
 
 
@@ -78,17 +87,30 @@ def test_agents_without_experience_have_no_episodes_to_play_again(tmp_path):
 
 
 def test_hand_numbers():
-  found = calibration.compare(np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),
-                              given_steps=np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]),
-                              bounds=np.array([2.0, 3.0, 1.0, 5.0]),
-                              realised_steps=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0], [0.0, 1.0]]))
-  assert found == dict(moments=4, mean=1.75, given_actions=1.25, bound=2.75, realised=1.75, above=0.75, above_mean=0.5,
-                       above_where_costly=pytest.approx(2 / 3),
-                       explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
-                       steps=[dict(expected=1.0, given_actions=0.5, realised=0.75),
-                              dict(expected=0.75, given_actions=0.75, realised=1.0)],
-                       bins=[dict(bound=1.0, realised=0.0), dict(bound=2.0, realised=2.0),
-                             dict(bound=3.0, realised=4.0), dict(bound=5.0, realised=1.0)])
+  found = calibration.compare(
+    np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),
+    given_steps=np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]),
+    bounds=np.array([2.0, 3.0, 1.0, 5.0]),
+    realised_steps=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0], [0.0, 1.0]]),
+  )
+  assert found == dict(
+    moments=4,
+    mean=1.75,
+    given_actions=1.25,
+    bound=2.75,
+    realised=1.75,
+    above=0.75,
+    above_mean=0.5,
+    above_where_costly=pytest.approx(2 / 3),
+    explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
+    steps=[dict(expected=1.0, given_actions=0.5, realised=0.75), dict(expected=0.75, given_actions=0.75, realised=1.0)],
+    bins=[
+      dict(bound=1.0, realised=0.0),
+      dict(bound=2.0, realised=2.0),
+      dict(bound=3.0, realised=4.0),
+      dict(bound=5.0, realised=1.0),
+    ],
+  )
   never = calibration.compare(np.ones((2, 1)), np.ones((2, 1)), np.ones(2), np.zeros((2, 1)))
   assert never['above_where_costly'] is None and never['explained'] is None
 

@@ -9,28 +9,40 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from lambda_kit.logs import loggers
 from lambda_kit.analysis import curves
 from lambda_kit.analysis import tables
+from lambda_kit.logs import loggers
 
 
 def _episode(steps: int, episode_return: float = 1.0, cost_return=(10.0,), cost_regret=0.05):
-  return {'environment_steps': steps, 'episode_return': episode_return, 'cost_return': list(cost_return),
-          'cost_regret': cost_regret}
+  return {
+    'environment_steps': steps,
+    'episode_return': episode_return,
+    'cost_return': list(cost_return),
+    'cost_regret': cost_regret,
+  }
 
 
 def _evaluation(steps: int, episode_returns, cost_returns, cost_regret=0.02):
   """A row of the means over E episodes: returns [E], cost returns [E, C]."""
-  return {'environment_steps': steps, 'episode_return': np.mean(episode_returns), 'episode_returns': episode_returns,
-          'cost_return': np.mean(cost_returns, axis=0).tolist(), 'cost_returns': cost_returns,
-          'cost_regret': cost_regret}
+  return {
+    'environment_steps': steps,
+    'episode_return': np.mean(episode_returns),
+    'episode_returns': episode_returns,
+    'cost_return': np.mean(cost_returns, axis=0).tolist(),
+    'cost_returns': cost_returns,
+    'cost_regret': cost_regret,
+  }
 
 
 def _lines(axes, marker: str) -> list[np.ndarray]:
   """Points [R, 2] of the lines with a marker and a stroke; without a stroke for 'dots'."""
   dots = marker == 'dots'
-  return [np.column_stack(line.get_data()) for line in axes.lines
-          if line.get_marker() == 'o' and (line.get_linestyle() == 'None') == dots]
+  return [
+    np.column_stack(line.get_data())
+    for line in axes.lines
+    if line.get_marker() == 'o' and (line.get_linestyle() == 'None') == dots
+  ]
 
 
 def _limits(axes) -> list[tuple[float, str]]:
@@ -38,12 +50,13 @@ def _limits(axes) -> list[tuple[float, str]]:
 
 
 class TestLearningCurve:
-
   def test_panels_show_the_rows(self):
     # 0, ..., 100 has its 5th and 95th percentiles at 5 and 95; the costs are twice as large.
     numbers = np.arange(101.0)
-    evaluations = [_evaluation(steps, (numbers + offset).tolist(), (2.0 * numbers)[:, np.newaxis].tolist())
-                   for steps, offset in ((20_000, 1.0), (10_000, 0.0))]  # Out of order.
+    evaluations = [
+      _evaluation(steps, (numbers + offset).tolist(), (2.0 * numbers)[:, np.newaxis].tolist())
+      for steps, offset in ((20_000, 1.0), (10_000, 0.0))
+    ]  # Out of order.
     episodes = [_episode(5000, 3.0, [30.0], 0.5), _episode(15_000, 4.0, [40.0], 0.25)]
     figure = curves.make_figure({'episode': episodes, 'evaluation': evaluations}, 25.0)
     return_axes, cost_axes, regret_axes = figure.axes
@@ -62,8 +75,9 @@ class TestLearningCurve:
     np.testing.assert_allclose(means, [[10_000, 100.0], [20_000, 100.0]])
     assert _limits(cost_axes) == [(25.0, curves._LIMIT_COLOR)] and not _limits(return_axes)
     (regret,) = regret_axes.lines
-    np.testing.assert_allclose(np.column_stack(regret.get_data()),
-                               [[5000, 0.5], [10_000, 0.02], [15_000, 0.25], [20_000, 0.02]])
+    np.testing.assert_allclose(
+      np.column_stack(regret.get_data()), [[5000, 0.5], [10_000, 0.02], [15_000, 0.25], [20_000, 0.02]]
+    )
 
   def test_axes_have_names_and_short_numbers(self):
     figure = curves.make_figure({'episode': [_episode(500_000), _episode(1_000_000)]}, 25.0, title='A run')
@@ -80,8 +94,12 @@ class TestLearningCurve:
     np.testing.assert_allclose(np.column_stack(mean.get_data()), [[10_000, 5.5], [11_000, 6.5], [12_000, 7.5]])
 
   def test_each_constraint_has_a_line_and_a_limit(self):
-    rows = {'evaluation': [_evaluation(1000, [1.0, 2.0], [[1.0, 10.0], [3.0, 30.0]]),
-                           _evaluation(2000, [1.0, 2.0], [[2.0, 20.0], [4.0, 40.0]])]}
+    rows = {
+      'evaluation': [
+        _evaluation(1000, [1.0, 2.0], [[1.0, 10.0], [3.0, 30.0]]),
+        _evaluation(2000, [1.0, 2.0], [[2.0, 20.0], [4.0, 40.0]]),
+      ]
+    }
     figure = curves.make_figure(rows, [25.0, 5.0], ('hazards', 'vases'))
     first, second = _lines(figure.axes[1], 'line')
     np.testing.assert_allclose([first[:, 1], second[:, 1]], [[2.0, 3.0], [20.0, 30.0]])
@@ -92,14 +110,20 @@ class TestLearningCurve:
     many = curves.make_figure({'evaluation': [_evaluation(1000, [1.0], [list(range(8))])]}, 25.0)
     assert len(_lines(many.axes[1], 'line')) == 8
 
-  @pytest.mark.parametrize('rows', [
+  @pytest.mark.parametrize(
+    'rows',
+    [
       {},
       {'episode': [_episode(1000)]},
       {'evaluation': [_evaluation(1000, [1.0], [[3.0]])]},
       {'evaluation': [{'environment_steps': 0, 'episode_return': 1.0, 'cost_return': [2.0]}]},
-      {'episode': [_episode(1000, None, [None], None), _episode(2000)],
-       'evaluation': [{**_evaluation(1000, [1.0, 2.0], [[3.0], [4.0]]), 'cost_returns': [[None], [4.0]]}]},
-  ], ids=['nothing', 'one episode', 'one evaluation', 'means only', 'not finite'])
+      {
+        'episode': [_episode(1000, None, [None], None), _episode(2000)],
+        'evaluation': [{**_evaluation(1000, [1.0, 2.0], [[3.0], [4.0]]), 'cost_returns': [[None], [4.0]]}],
+      },
+    ],
+    ids=['nothing', 'one episode', 'one evaluation', 'means only', 'not finite'],
+  )
   @pytest.mark.filterwarnings('error')
   def test_little_data(self, tmp_path, rows):
     path = curves.learning_curve(rows, tmp_path / 'new' / 'curve.png', 25.0)
@@ -113,7 +137,7 @@ class TestLearningCurve:
     logger.close()
     path = curves.learning_curve(tmp_path, tmp_path / 'curve.png', 25.0)
     pixels = np.asarray(Image.open(path).convert('RGB'))
-    limit_color = np.array([0xd6, 0x27, 0x28])
+    limit_color = np.array([0xD6, 0x27, 0x28])
     assert (pixels == limit_color).all(axis=-1).any(axis=0).sum() > 300  # The limit crosses its panel.
     assert sorted(os.listdir(tmp_path)) == ['curve.png', 'episode.jsonl', 'evaluation.jsonl']
 
@@ -132,18 +156,21 @@ def _cells(table: str) -> list[list[str]]:
   """The lines of a table below its head, split where two blanks or more are."""
   body = table.splitlines()
   start = next(i for i, line in enumerate(body) if '──' in line)
-  return [re.split('  +', line.strip()) for line in body[start + 1:]]
+  return [re.split('  +', line.strip()) for line in body[start + 1 :]]
 
 
 class TestEvaluationTable:
-
   def test_means_deviations_and_marks(self):
-    rows = [_evaluation(25_000, [1.0, 3.0], [[20.0], [40.0]], cost_regret=0.0312),  # Cost 30, over.
-            _evaluation(1_000_000, [10.0, 10.0], [[24.0], [26.0]], cost_regret=0.025)]  # Cost 25: at the limit is ok.
+    rows = [
+      _evaluation(25_000, [1.0, 3.0], [[20.0], [40.0]], cost_regret=0.0312),  # Cost 30, over.
+      _evaluation(1_000_000, [10.0, 10.0], [[24.0], [26.0]], cost_regret=0.025),
+    ]  # Cost 25: at the limit is ok.
     table = tables.evaluation_table(rows, 25.0)
     assert 'limit 25' in table and '\x1b' not in table
-    assert _cells(table) == [['25,000', '2.00 ± 1.00', '30.0 ± 10.0', 'over', '0.0312'],
-                             ['1,000,000', '10.00 ± 0.00', '25.0 ± 1.0', 'ok', '0.0250']]
+    assert _cells(table) == [
+      ['25,000', '2.00 ± 1.00', '30.0 ± 10.0', 'over', '0.0312'],
+      ['1,000,000', '10.00 ± 0.00', '25.0 ± 1.0', 'ok', '0.0250'],
+    ]
 
   def test_constraints_have_their_own_limits_and_names(self):
     table = tables.evaluation_table([_evaluation(1000, [1.0], [[10.0, 6.0]])], [25.0, 5.0], ('hazards', 'vases'))

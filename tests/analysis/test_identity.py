@@ -3,10 +3,9 @@
 import dataclasses
 import pathlib
 
-import gin
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit.agents import naming
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder as lambda_builder
@@ -33,6 +32,7 @@ class MyEnsemble(ensemble.Ensemble):
 
 class MySolver(unconstrained.Unconstrained):
   """A solver that a user wrote, and named."""
+
   display_name = 'my own'
 
 
@@ -41,7 +41,9 @@ class SomethingNewAgent:
   width: int = 3
 
 
-@pytest.mark.parametrize('agent, name', [
+@pytest.mark.parametrize(
+  'agent, name',
+  [
     (_LAMBDA(), 'LAMBDA'),
     (_LAMBDA(solver=unconstrained.Unconstrained()), 'LAMBDA (unsafe)'),
     (_LAMBDA(reward_bound=bounds.MeanBound(), cost_bound=bounds.MeanBound()), 'LAMBDA (greedy)'),
@@ -52,37 +54,57 @@ class SomethingNewAgent:
     (on_policy_builder.OnPolicyAgent(), 'PPO'),
     (on_policy_builder.OnPolicyAgent(policy_optimizer=ppo.Ppo(solver=pid.PidLagrangian())), 'PPO (PID)'),
     (random_agent.RandomAgent(), 'Random'),
-    (SomethingNewAgent(), 'SomethingNew')])
+    (SomethingNewAgent(), 'SomethingNew'),
+  ],
+)
 def test_algorithms(agent, name):
   assert identity.identify(agent, specs.make(), 0, 100, 10, 2, {}).algorithm == name
 
 
-@pytest.mark.parametrize('layer, name', [
-    (None, 'LAMBDA'), ('parts/unsafe', 'LAMBDA (unsafe)'), ('parts/greedy', 'LAMBDA (greedy)'),
-    ('parts/planner_cem', 'CEM-MPC'), ('parts/posterior_ensemble', 'LAMBDA (ensemble)'),
-    ('parts/posterior_point', 'LAMBDA (single model)'), ('parts/posterior_variational', 'LAMBDA (variational)'),
-    ('parts/solver_pid', 'LAMBDA (PID)'), ('agents/random', 'Random'), ('agents/ppo', 'PPO'),
-    ('agents/ppo_lagrangian', 'PPO-Lagrangian'), ('agents/trpo_lagrangian', 'TRPO-Lagrangian'),
-    ('agents/cpo', 'CPO')])
+@pytest.mark.parametrize(
+  'layer, name',
+  [
+    (None, 'LAMBDA'),
+    ('parts/unsafe', 'LAMBDA (unsafe)'),
+    ('parts/greedy', 'LAMBDA (greedy)'),
+    ('parts/planner_cem', 'CEM-MPC'),
+    ('parts/posterior_ensemble', 'LAMBDA (ensemble)'),
+    ('parts/posterior_point', 'LAMBDA (single model)'),
+    ('parts/posterior_variational', 'LAMBDA (variational)'),
+    ('parts/solver_pid', 'LAMBDA (PID)'),
+    ('agents/random', 'Random'),
+    ('agents/ppo', 'PPO'),
+    ('agents/ppo_lagrangian', 'PPO-Lagrangian'),
+    ('agents/trpo_lagrangian', 'TRPO-Lagrangian'),
+    ('agents/cpo', 'CPO'),
+  ],
+)
 def test_the_projects_own_files(layer, name):
   layers = ['gin/sg6_doggogoal1.gin', *([f'gin/{layer}.gin'] if layer else [])]
   configuration.parse(layers, search_paths=[str(_ROOT)])
   agent = gin.query_parameter('experiment.agent').__deepcopy__({})  # As gin would pass it.
-  found = identity.identify(agent, specs.make(), 0, 2_000_000, 25_000, 10,
-                            gin_text.read_bindings(configuration.resolved_config()))
+  found = identity.identify(
+    agent, specs.make(), 0, 2_000_000, 25_000, 10, gin_text.read_bindings(configuration.resolved_config())
+  )
   gin.clear_config()
   assert found.algorithm == name and found.protocol == protocols.paper_protocol('DoggoGoal1')
 
 
 def test_parts_by_role():
   parts = naming.parts_of(_LAMBDA(posterior_factory=MyEnsemble))
-  assert parts['posterior'] == 'MyEnsemble' and parts['budget'] == 'raw_budget' and parts['solver'] == (
-      'AugmentedLagrangian') and 'horizon' not in parts and 'planner' not in parts
+  assert (
+    parts['posterior'] == 'MyEnsemble'
+    and parts['budget'] == 'raw_budget'
+    and parts['solver'] == ('AugmentedLagrangian')
+    and 'horizon' not in parts
+    and 'planner' not in parts
+  )
 
 
 def _protocol(text, limits=(25.0,), steps=2_000_000):
-  return identity.identify(random_agent.RandomAgent(), specs.make(cost_limits=limits), 0, steps, 25_000, 10,
-                           gin_text.read_bindings(text)).protocol
+  return identity.identify(
+    random_agent.RandomAgent(), specs.make(cost_limits=limits), 0, steps, 25_000, 10, gin_text.read_bindings(text)
+  ).protocol
 
 
 def test_tasks():
@@ -100,8 +122,10 @@ def test_tasks():
 
 
 def test_hash_ignores_the_seed_devices_macros_and_sources():
-  texts = ['A.x = 1  # a.gin:3\nexperiment.seed = 1\nLambdaAgent.num_devices = 4',
-           'ONE = 1\nA.x = %ONE\nexperiment.seed = 2\n# A.y = 3',
-           'A.x = 2\nexperiment.seed = 1']
+  texts = [
+    'A.x = 1  # a.gin:3\nexperiment.seed = 1\nLambdaAgent.num_devices = 4',
+    'ONE = 1\nA.x = %ONE\nexperiment.seed = 2\n# A.y = 3',
+    'A.x = 2\nexperiment.seed = 1',
+  ]
   first, second, third = (gin_text.config_hash(gin_text.read_bindings(text)) for text in texts)
   assert first == second != third

@@ -39,7 +39,6 @@ def experiment():
 
 
 class TestWatching:
-
   def test_the_beginning_of_the_first_episode(self, experiment):
     observation, action, cost = experiment.evaluator.watch(number=3, num_steps=7)
     assert observation['vector'].shape == (8, 2) and action.shape == (7, 2) and cost.shape == (7, 1)
@@ -53,21 +52,25 @@ class TestWatching:
     observation, action, _ = experiment.evaluator.watch(number=0)
     assert observation['vector'].shape == (13, 2) and action.shape == (12, 2)
 
-  @pytest.mark.parametrize('look', [lambda evaluator: evaluator.watch(0, 3),
-                                    lambda evaluator: next(evaluator.record(0))])
+  @pytest.mark.parametrize(
+    'look', [lambda evaluator: evaluator.watch(0, 3), lambda evaluator: next(evaluator.record(0))]
+  )
   def test_fresh_variables_are_acted_with(self, look):
     """A resumed run may film an evaluation that another process has run."""
     updated = []
-    actor = types.SimpleNamespace(update=lambda: updated.append(True), reseed=lambda _: None,
-                                  observe_first=lambda _: None, observe=lambda *_: None,
-                                  select_action=lambda _: np.zeros(2, np.float32))
+    actor = types.SimpleNamespace(
+      update=lambda: updated.append(True),
+      reseed=lambda _: None,
+      observe_first=lambda _: None,
+      observe=lambda *_: None,
+      select_action=lambda _: np.zeros(2, np.float32),
+    )
     environment = tiny.make_environment()
     look(evaluation.Evaluator(environment, actor, specs.of(environment), num_episodes=2))
     assert updated == [True]
 
 
 class TestWriting:
-
   def test_files_and_errors(self, experiment, tmp_path):
     path = experiment.write(1, tmp_path)
     assert path == tmp_path / 'prediction.png'
@@ -82,8 +85,9 @@ class TestWriting:
     errors = content['errors']['vector']
     assert len(errors['model']) == len(errors['last_seen']) == 8
     np.testing.assert_allclose(errors['model'], np.abs(result.truth['vector'] - result.model['vector']).mean(axis=1))
-    np.testing.assert_allclose(errors['last_seen'],
-                               [np.abs(truth - result.last_seen['vector']).mean() for truth in result.truth['vector']])
+    np.testing.assert_allclose(
+      errors['last_seen'], [np.abs(truth - result.last_seen['vector']).mean() for truth in result.truth['vector']]
+    )
 
   def test_a_run_goes_on_as_if_nothing_had_been_predicted(self, experiment, tmp_path):
     before = experiment.evaluator.run(1)

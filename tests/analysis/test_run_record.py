@@ -6,20 +6,19 @@ import sys
 import types
 
 from absl import logging
-import gin
 import jax
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.environments import grid_cmdp
-from lambda_kit.environments.processes import isolated
-from lambda_kit.environments import wrappers
+import gin
+from lambda_kit.analysis import run_record
+from lambda_kit.analysis.metrics import physics
 from lambda_kit.config import configuration
+from lambda_kit.environments import grid_cmdp
+from lambda_kit.environments import wrappers
+from lambda_kit.environments.processes import isolated
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import train as train_lib
-from lambda_kit.analysis import run_record
-from lambda_kit.analysis.metrics import physics
 from tests.environments import parallel_fakes
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
@@ -59,7 +58,6 @@ def walk_with_mujoco(seed):
 
 
 class TestTheEnvironmentTells:
-
   def test_by_what_its_process_has_imported(self, monkeypatch):
     environment = wrappers.ActionRepeat(parallel_fakes.Walk(0), 2)
     monkeypatch.delitem(sys.modules, 'mujoco', raising=False)
@@ -82,7 +80,6 @@ class TestTheEnvironmentTells:
 
 
 class TestARun:
-
   def test_records_what_it_was_made_with(self, tmp_path):
     _train(tmp_path)
     found = json.loads((tmp_path / 'run.json').read_text('utf-8'))['versions']
@@ -97,8 +94,10 @@ class TestARun:
     _train(tmp_path)
     recorded = (tmp_path / 'run.json').read_text('utf-8')
     mujoco(after)
-    with pytest.raises(train_lib.ConfigChangedError, match=(
-        f'a run under MuJoCo {begun}, and this is MuJoCo {after}.*install mujoco=={begun}.*--allow_config_change')):
+    with pytest.raises(
+      train_lib.ConfigChangedError,
+      match=(f'a run under MuJoCo {begun}, and this is MuJoCo {after}.*install mujoco=={begun}.*--allow_config_change'),
+    ):
       _train(tmp_path)
     assert (tmp_path / 'run.json').read_text('utf-8') == recorded and not warnings
     _train(tmp_path, allow_config_change=True)
@@ -142,8 +141,10 @@ class TestARun:
 
   def test_has_its_record_before_its_configuration(self, tmp_path, monkeypatch):
     """Else a run that died in between could not go on."""
+
     def die(path):
       raise KeyboardInterrupt(str(path))
+
     monkeypatch.setattr(configuration, 'save_config', die)
     with pytest.raises(KeyboardInterrupt):
       _train(tmp_path)
@@ -163,6 +164,7 @@ class TestARun:
   def test_that_fails_is_not_finished(self, tmp_path, monkeypatch):
     def die(*_, **unused):
       raise KeyboardInterrupt
+
     monkeypatch.setattr(evaluation.Evaluator, 'run', die)
     with pytest.raises(KeyboardInterrupt):
       _train(tmp_path)
@@ -171,4 +173,9 @@ class TestARun:
 
 def test_a_physics_is_a_minor_version():
   assert [physics.of_version(version) for version in ('3.3.7', '3.3.0', '3.10.1', '4.0.0', None)] == [
-      '3.3', '3.3', '3.10', '4.0', None]
+    '3.3',
+    '3.3',
+    '3.10',
+    '4.0',
+    None,
+  ]

@@ -28,7 +28,6 @@ def _stream_info(path) -> str:
 
 
 class TestWriteVideo:
-
   # Encoders need even sizes; 63 x 65 is odd in both.
   @pytest.mark.parametrize('size, written_size', [((64, 64), (64, 64)), ((63, 65), (64, 66)), ((48, 80), (48, 80))])
   def test_frames_come_back(self, tmp_path, size, written_size):
@@ -38,7 +37,7 @@ class TestWriteVideo:
     assert decoded.shape == (9, *written_size, 3)
     expected = np.stack(list(_frames(*size, count=9)))
     # Colours to within what video coding loses, up to the border.
-    difference = np.abs(decoded[:, :size[0], :size[1]].astype(int) - expected)
+    difference = np.abs(decoded[:, : size[0], : size[1]].astype(int) - expected)
     assert difference.max() < 16
     assert imageio.get_reader(path).get_meta_data()['fps'] == 30
 
@@ -78,12 +77,15 @@ class TestWriteVideo:
       resource.setrlimit(resource.RLIMIT_FSIZE, old_limits)
     assert not os.listdir(tmp_path)
 
-  @pytest.mark.parametrize('frames, message', [
+  @pytest.mark.parametrize(
+    'frames, message',
+    [
       ([], 'at least one frame'),
       ([np.zeros((8, 8, 3), np.float32)], 'frame 0 is float32'),
       ([np.zeros((8, 8), np.uint8)], 'frame 0 is uint8 \\(8, 8\\)'),
       ([np.zeros((8, 8, 3), np.uint8), np.zeros((8, 10, 3), np.uint8)], 'frame 1 is uint8 \\(8, 10, 3\\)'),
-  ])
+    ],
+  )
   def test_refuses_what_is_no_video(self, tmp_path, frames, message):
     with pytest.raises(ValueError, match=message):
       video.write_video(frames, tmp_path / 'episode.mp4', fps=30)
@@ -96,11 +98,14 @@ class TestWriteVideo:
   @pytest.mark.parametrize('kind', ['missing', 'fails'])
   def test_falls_back_to_gif_without_ffmpeg(self, tmp_path, monkeypatch, kind):
     if kind == 'missing':
+
       def get_ffmpeg_exe():
         raise RuntimeError('No ffmpeg exe could be found.')
     else:
+
       def get_ffmpeg_exe():
         return '/bin/false'
+
     monkeypatch.setattr(imageio_ffmpeg._io, 'get_ffmpeg_exe', get_ffmpeg_exe)
     warnings = []
     monkeypatch.setattr(logging, 'warning', lambda message, *args: warnings.append(message % args))
@@ -115,7 +120,6 @@ class TestWriteVideo:
 
 
 class TestPreview:
-
   @pytest.mark.parametrize('count, kept', [(90, 90), (250, 64)])  # Of 250 frames every fourth one, and the last.
   def test_small_and_as_long_as_the_video(self, count, kept):
     preview = video.Preview()
@@ -133,7 +137,6 @@ class TestPreview:
 
 
 class TestCaption:
-
   def test_enlarges_by_whole_pixels_and_draws_in_the_corner(self):
     frame = np.random.default_rng(0).integers(100, 150, (64, 64, 3), np.uint8)
     captioned = video.caption(frame, ['return 1.00'])

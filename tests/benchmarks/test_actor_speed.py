@@ -14,8 +14,11 @@ def test_actors_are_measured():
 
 
 def test_the_table_compares_with_one_actor():
-  rows = [dict(actors=0, steps_per_second=80.0), dict(actors=1, steps_per_second=50.0),
-          dict(actors=4, steps_per_second=175.0)]
+  rows = [
+    dict(actors=0, steps_per_second=80.0),
+    dict(actors=1, steps_per_second=50.0),
+    dict(actors=4, steps_per_second=175.0),
+  ]
   _, headings, lines = actor_speed.table(rows)
   assert len(headings) == 3
   assert lines == [['none: the synchronous loop', '80', '1.60'], ['1', '50', '1.00'], ['4', '175', '3.50']]

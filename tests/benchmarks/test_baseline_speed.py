@@ -2,16 +2,25 @@
 
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.benchmarks import baseline_speed
 from tests.benchmarks import tiny_sizes
 
 
 def test_epochs_race_bare_steps():
   result = baseline_speed.measure(
-      'trpo_lagrangian', tiny_sizes.ROOT, ('gin/tasks/grid.gin',),
-      ('GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)', 'ObservationCritic.hidden_sizes = (8,)',
-       'OnPolicyAgent.critic_iterations = 2', 'RolloutLoop.steps_per_epoch = 80'), num_environments=4, rounds=1)
+    'trpo_lagrangian',
+    tiny_sizes.ROOT,
+    ('gin/tasks/grid.gin',),
+    (
+      'GridCmdp.episode_length = 20',
+      'GaussianPolicy.hidden_sizes = (8,)',
+      'ObservationCritic.hidden_sizes = (8,)',
+      'OnPolicyAgent.critic_iterations = 2',
+      'RolloutLoop.steps_per_epoch = 80',
+    ),
+    num_environments=4,
+    rounds=1,
+  )
   assert result['share'] == pytest.approx(result['steps_per_second'] / result['bare_steps_per_second'])
   # 80 steps in bare_seconds / share, of which the update is a part.
   assert 0 < result['update_seconds'] < 80 / result['steps_per_second']

@@ -18,8 +18,11 @@ def test_memory_is_the_compilers(result):
   assert selected['state_bytes'] == whole['state_bytes'] > result['posterior']['bytes'] > 0
   for row in (selected, whole):
     # The state is donated, so that a second one is never there; the batch is small.
-    assert row['state_bytes'] + row['temporary_bytes'] < row['peak_bytes'] < (
-        1.1 * row['state_bytes'] + row['temporary_bytes'])
+    assert (
+      row['state_bytes'] + row['temporary_bytes']
+      < row['peak_bytes']
+      < (1.1 * row['state_bytes'] + row['temporary_bytes'])
+    )
   assert selected['gflop'] < whole['gflop'] and selected['temporary_bytes'] < whole['temporary_bytes']
   # K = 2 columns and a variance of the P that are sampled, and a mean of all.
   assert result['posterior']['columns'] == 2

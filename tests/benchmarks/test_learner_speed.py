@@ -14,14 +14,32 @@ from lambda_kit.benchmarks import stand_ins
 
 _ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 _VECTORS = stand_ins.Size(
-    ('gin/tasks/grid.gin',), {'vector': (7,)},
-    ('WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 5', 'LambdaAgent.num_samples = 3',
-     'LambdaAgent.horizon = 4', 'LambdaAgent.policy_gradient = @WholeGradient()', 'EpisodeBuffer.sequence_length = 6',
-     'Swag.num_models = 2'), num_constraints=2)
+  ('gin/tasks/grid.gin',),
+  {'vector': (7,)},
+  (
+    'WIDTH = 16',
+    'LambdaAgent.batch_size = 2',
+    'LambdaAgent.num_start_states = 5',
+    'LambdaAgent.num_samples = 3',
+    'LambdaAgent.horizon = 4',
+    'LambdaAgent.policy_gradient = @WholeGradient()',
+    'EpisodeBuffer.sequence_length = 6',
+    'Swag.num_models = 2',
+  ),
+  num_constraints=2,
+)
 _IMAGES = dataclasses.replace(
-    _VECTORS, observations={'image': (16, 16, 3)}, bindings=(
-        *_VECTORS.bindings, 'ImageEncoder.kernels = (4, 4)', 'ImageDecoder.kernels = (6, 6)', 'ImageEncoder.depth = 2',
-        'ImageDecoder.depth = 2', 'ImageDecoder.dense_size = 8'))
+  _VECTORS,
+  observations={'image': (16, 16, 3)},
+  bindings=(
+    *_VECTORS.bindings,
+    'ImageEncoder.kernels = (4, 4)',
+    'ImageDecoder.kernels = (6, 6)',
+    'ImageEncoder.depth = 2',
+    'ImageDecoder.depth = 2',
+    'ImageDecoder.dense_size = 8',
+  ),
+)
 
 
 def _traced_flop(jaxpr):
@@ -29,8 +47,11 @@ def _traced_flop(jaxpr):
   total = 0
   for equation in jaxpr.eqns:
     name, params = equation.primitive.name, equation.params
-    inner = [_traced_flop(leaf.jaxpr if hasattr(leaf, 'jaxpr') else leaf) for leaf in jax.tree.leaves(
-        list(params.values()), is_leaf=lambda x: hasattr(x, 'eqns')) if hasattr(leaf, 'eqns')]
+    inner = [
+      _traced_flop(leaf.jaxpr if hasattr(leaf, 'jaxpr') else leaf)
+      for leaf in jax.tree.leaves(list(params.values()), is_leaf=lambda x: hasattr(x, 'eqns'))
+      if hasattr(leaf, 'eqns')
+    ]
     if name == 'dot_general':
       (contracted, _), _ = params['dimension_numbers']
       left, output = equation.invars[0].aval.shape, equation.outvars[0].aval.shape

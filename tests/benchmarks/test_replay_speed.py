@@ -8,8 +8,15 @@ from tests.benchmarks import tiny_sizes
 
 def test_the_figures_fit_together():
   result = replay_speed.measure(
-      tiny_sizes.ROOT, tiny_sizes.VECTORS, num_episodes=2, episode_steps=20, updates=3, rounds=2,
-      paper=tiny_sizes.VECTORS, paper_seconds=10.0)
+    tiny_sizes.ROOT,
+    tiny_sizes.VECTORS,
+    num_episodes=2,
+    episode_steps=20,
+    updates=3,
+    rounds=2,
+    paper=tiny_sizes.VECTORS,
+    paper_seconds=10.0,
+  )
   # B L = 12 moments of 2 numbers, an action of 2, reward, cost and terminal, 4 bytes each.
   assert result['batch_bytes'] == 12 * (2 + 2 + 3) * 4
   assert result['share'] == pytest.approx(result['sample_ms'] / result['update_ms'])
@@ -22,7 +29,6 @@ def test_the_figures_fit_together():
 
 
 class _Updates:
-
   def __init__(self, answer):
     self._answer = answer
 
@@ -37,7 +43,6 @@ def test_a_batch_is_in_the_shadow_of_an_update_that_is_not_complete(answer, in_s
   watched = replay_speed._WatchedReplay(None)  # pylint: disable=protected-access
 
   class Learner:
-
     def save(self):
       return self
 

@@ -17,7 +17,7 @@ def test_rows_are_there_and_flop_grow_as_they_must(result):
   one, three = result['sweeps']['N']
   assert (one['value'], three['value']) == (1, 3)
   assert one['gflop'] < three['gflop'] < 3 * one['gflop']  # Samples share the model's update and the critics.
-  assert 0 < one['temporary_mb'] and 0 < three['seconds']
+  assert one['temporary_mb'] > 0 and three['seconds'] > 0
   assert 0 < result['exponents']['N']['gflop'] < 1
 
 

@@ -10,9 +10,9 @@ from packaging import requirements as packaging_requirements
 from PIL import Image
 import pytest
 
-from lambda_kit.environments import opengl
 from lambda_kit.commands import examination
 from lambda_kit.commands import requirements
+from lambda_kit.environments import opengl
 
 _OK, _FAILS, _NOT_NEEDED = examination.State.OK, examination.State.FAILS, examination.State.NOT_NEEDED
 
@@ -30,15 +30,17 @@ def test_a_healthy_machine(tmp_path):
   assert any('ms for a 64x64 picture' in finding.detail for finding in findings)
 
 
-@pytest.mark.parametrize('working,states', [
-    (('egl',), [_OK, _NOT_NEEDED]), (('osmesa',), [_NOT_NEEDED, _OK]), ((), [_FAILS, _FAILS])])
+@pytest.mark.parametrize(
+  'working,states', [(('egl',), [_OK, _NOT_NEEDED]), (('osmesa',), [_NOT_NEEDED, _OK]), ((), [_FAILS, _FAILS])]
+)
 def test_one_backend_is_enough_and_none_is_not(working, states, monkeypatch):
   detail = {True: 'llvmpipe', False: 'EGL finds no driver; remedy: apt-get install libgl1-mesa-dri'}
   monkeypatch.setattr(opengl, 'probe', lambda name: opengl.Probe(name, name in working, detail[name in working]))
   findings = examination._backends(draw=False)
   assert [finding.state for finding in findings] == states
   assert [finding.remedy for finding in findings] == [
-      'apt-get install libgl1-mesa-dri' if state is _FAILS else '' for state in states]
+    'apt-get install libgl1-mesa-dri' if state is _FAILS else '' for state in states
+  ]
   assert examination.verdict(findings)[1] == bool(working)
 
 
@@ -48,13 +50,16 @@ def test_the_verdict_names_what_fails_and_what_works_nevertheless():
   assert examination.verdict([good, warning]) == ('everything works, with a warning about python.', True)
   sentence, works = examination.verdict([good, examination.Finding('simulators', _FAILS, '')])
   assert not works and 'simulators' in sentence and 'The built-in CMDP' in sentence
-  sentence, works = examination.verdict([examination.Finding('jax', _FAILS, ''), examination.Finding('simulators', _FAILS, '')])
+  sentence, works = examination.verdict(
+    [examination.Finding('jax', _FAILS, ''), examination.Finding('simulators', _FAILS, '')]
+  )
   assert not works and 'jax, simulators' in sentence and 'The built-in CMDP' not in sentence
 
 
 def test_packages_that_are_missing_or_too_old_are_named_with_a_remedy():
-  finding = examination._packages('packages', [
-      _need('rich>=13', '15.0'), _need('numpy>=2', '1.26.4'), _need('jax>=0.10', None)])
+  finding = examination._packages(
+    'packages', [_need('rich>=13', '15.0'), _need('numpy>=2', '1.26.4'), _need('jax>=0.10', None)]
+  )
   assert finding.state is _FAILS
   assert finding.detail == 'numpy is 1.26.4, but lambda_kit needs >=2; jax is missing'
   assert "pip install 'numpy>=2' 'jax>=0.10'" in finding.remedy
@@ -85,23 +90,29 @@ def test_another_mujoco_is_warned_of(version, state, monkeypatch):
 
 def test_known_complaints_of_opengl_have_remedies():
   for complaint, package in (
-      ("'NoneType' object has no attribute 'eglQueryString'", 'libegl1'),
-      ('Cannot initialize a EGL device display. This likely means ...', 'libgl1-mesa-dri'),
-      ("'NoneType' object has no attribute 'glGetError'", 'libosmesa6'),
-      ('an OpenGL platform library has not been loaded into this process', 'libopengl0')):
+    ("'NoneType' object has no attribute 'eglQueryString'", 'libegl1'),
+    ('Cannot initialize a EGL device display. This likely means ...', 'libgl1-mesa-dri'),
+    ("'NoneType' object has no attribute 'glGetError'", 'libosmesa6'),
+    ('an OpenGL platform library has not been loaded into this process', 'libopengl0'),
+  ):
     assert package in opengl.explain(complaint)
 
 
 def test_a_backend_without_drivers_fails_in_its_probe(tmp_path):
   environment = dict(os.environ, MUJOCO_GL='egl', __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
-  done = subprocess.run([sys.executable, '-m', 'lambda_kit.environments.opengl', '--probe'], env=environment,
-                        capture_output=True, text=True, check=True)
+  done = subprocess.run(
+    [sys.executable, '-m', 'lambda_kit.environments.opengl', '--probe'],
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
   assert 'false' in done.stdout and 'apt-get install' in done.stdout
 
 
 def test_the_next_backend_is_tried_after_a_failure(tmp_path):
   """Without MUJOCO_GL, a broken EGL gives way to OSMesa in the same process; where it is missing, both are told."""
-  code = ('from lambda_kit.environments import opengl; opengl.import_mujoco(); print(opengl.make_current())')
+  code = 'from lambda_kit.environments import opengl; opengl.import_mujoco(); print(opengl.make_current())'
   environment = dict(os.environ, __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
   environment.pop('MUJOCO_GL', None)
   done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=False)
@@ -117,7 +128,6 @@ def test_the_next_backend_serves_after_a_failure(monkeypatch):
   made_current = []
 
   class Context:
-
     def __init__(self, width, height):
       del width, height
 

@@ -9,7 +9,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Does something three times where Python ignores exceptions, and works on for as long as it is let.
-_PROGRAM = '''
+_PROGRAM = """
 import gc, os, signal, time
 from absl import app
 from lambda_kit.commands import launching
@@ -31,12 +31,13 @@ def main(argv):
       time.sleep(0.05)
 
 app.run(main)
-'''
+"""
 
 
 def _run(program: str) -> subprocess.CompletedProcess:
-  return subprocess.run([sys.executable, '-c', program], cwd=_ROOT, capture_output=True, text=True, timeout=120,
-                        check=False)
+  return subprocess.run(
+    [sys.executable, '-c', program], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False
+  )
 
 
 @pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT'])

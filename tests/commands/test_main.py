@@ -16,8 +16,9 @@ _SCRIPTS = sorted(path.stem for path in (_ROOT / 'launchers').glob('*.py'))
 
 
 def _python(*arguments):
-  return subprocess.run([sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=120,
-                        check=False)
+  return subprocess.run(
+    [sys.executable, *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=120, check=False
+  )
 
 
 def _command(*arguments):
@@ -37,18 +38,24 @@ def test_every_command_is_a_module_and_every_launcher_a_command():
   assert len(_SCRIPTS) == 7 and set(_SCRIPTS) <= set(main.COMMANDS)
 
 
-@pytest.mark.parametrize('arguments,code,message', [
-    (('rnu',), 1, 'Did you mean run?'), (('evalute', '--workdir=x'), 1, 'Did you mean evaluate?'),
+@pytest.mark.parametrize(
+  'arguments,code,message',
+  [
+    (('rnu',), 1, 'Did you mean run?'),
+    (('evalute', '--workdir=x'), 1, 'Did you mean evaluate?'),
     (('xyz',), 1, "error: there is no command 'xyz'. `lambda-kit --help` lists them."),
     (('list', 'gin'), 1, "Unexpected arguments: ['gin']"),
-    (('run', '--gin_flie=x'), 1, 'Did you mean: gin_file')])
+    (('run', '--gin_flie=x'), 1, 'Did you mean: gin_file'),
+  ],
+)
 def test_what_is_misspelt_is_told_with_the_nearest(arguments, code, message):
   done = _command(*arguments)
   assert done.returncode == code and message in done.stderr and 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize('name,flag', [
-    ('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks'), ('study', '--variants')])
+@pytest.mark.parametrize(
+  'name,flag', [('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks'), ('study', '--variants')]
+)
 def test_help_of_a_command_lists_its_flags_and_those_of_gin(name, flag):
   done = _command(name, '--help')
   further = ['--task', '--size', '--agent', '--parts', '--[no]list'] if name == 'run' else []
@@ -74,9 +81,13 @@ def test_a_python_that_is_too_old_is_told_in_one_sentence():
     ast.parse((_ROOT / path).read_text(), feature_version=(3, 7))
 
 
-@pytest.mark.parametrize('error,numpy,told', [
+@pytest.mark.parametrize(
+  'error,numpy,told',
+  [
     ("ImportError('no jax here')", '2.3.5', 'no jax here'),
-    ("AttributeError('StringDType')", '1.26.4', 'numpy is 1.26.4, but lambda_kit needs >=2')])
+    ("AttributeError('StringDType')", '1.26.4', 'numpy is 1.26.4, but lambda_kit needs >=2'),
+  ],
+)
 def test_a_package_that_will_not_do_is_told_in_one_sentence(error, numpy, told, tmp_path):
   done = _run_with_jax(error, numpy, tmp_path)
   assert done.returncode == 1
@@ -93,8 +104,11 @@ def _run_with_jax(error, numpy, folder):
   (folder / 'jax.py').write_text(f'raise {error}')
   (folder / 'numpy.dist-info').mkdir()
   (folder / 'numpy.dist-info' / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: numpy\nVersion: {numpy}\n')
-  return _python('-c', 'import sys; sys.path.insert(0, sys.argv[1]); from lambda_kit.commands import main; '
-                 'main.main(["run"])', str(folder))
+  return _python(
+    '-c',
+    'import sys; sys.path.insert(0, sys.argv[1]); from lambda_kit.commands import main; main.main(["run"])',
+    str(folder),
+  )
 
 
 def test_the_list_has_every_gin_file_with_its_header():

@@ -9,9 +9,9 @@ import types
 from packaging import requirements as packaging_requirements
 import pytest
 
+from lambda_kit.commands import requirements
 from lambda_kit.commands import setup
 from lambda_kit.environments import opengl
-from lambda_kit.commands import requirements
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -47,11 +47,19 @@ def fixture_make_machine(monkeypatch, tmp_path):
     monkeypatch.setattr(requirements, 'later_python', lambda: '')
     monkeypatch.setattr(opengl, 'probe', lambda backend: opengl.Probe(backend, opengl_works, 'detail'))
     return machine
+
   return make
 
 
-_ALL = {'gymnasium': '1.4.0', 'imageio': '2.38.1', 'mujoco': '3.17.0', 'pyopengl': '3.1.10', 'pyyaml': '6.0.3',
-        'xmltodict': '1.0.4', 'safety-gymnasium': '1.0.0'}
+_ALL = {
+  'gymnasium': '1.4.0',
+  'imageio': '2.38.1',
+  'mujoco': '3.17.0',
+  'pyopengl': '3.1.10',
+  'pyyaml': '6.0.3',
+  'xmltodict': '1.0.4',
+  'safety-gymnasium': '1.0.0',
+}
 
 
 def test_everything_is_installed_with_the_tested_mujoco_and_without_pins_of_safety_gymnasium(make_machine, capsys):
@@ -59,8 +67,14 @@ def test_everything_is_installed_with_the_tested_mujoco_and_without_pins_of_safe
   setup.main(['setup'])
   needed, itself = machine.commands
   assert needed[:4] == [sys.executable, '-m', 'pip', 'install'] and '--no-deps' not in needed
-  assert set(needed[-6:]) == {'gymnasium>=1', 'imageio>=2.31', 'mujoco==3.3.7', 'pyopengl>=3.1.7', 'pyyaml>=6',
-                              'xmltodict>=0.13'}
+  assert set(needed[-6:]) == {
+    'gymnasium>=1',
+    'imageio>=2.31',
+    'mujoco==3.3.7',
+    'pyopengl>=3.1.7',
+    'pyyaml>=6',
+    'xmltodict>=0.13',
+  }
   assert itself[-2:] == ['--no-deps', 'safety-gymnasium==1.0.0']
   assert 'OpenGL works: egl, detail.' in capsys.readouterr().out
 
@@ -82,8 +96,9 @@ def test_environments_without_pip_are_those_of_uv(make_machine, monkeypatch):
   monkeypatch.setattr(setup.importlib.util, 'find_spec', lambda name: None)
   monkeypatch.setattr(setup.shutil, 'which', lambda name: '/bin/uv' if name == 'uv' else None)
   setup.main(['setup'])
-  assert machine.commands == [['uv', 'pip', 'install', '--quiet', '--python', sys.executable, '--no-deps',
-                               'safety-gymnasium==1.0.0']]
+  assert machine.commands == [
+    ['uv', 'pip', 'install', '--quiet', '--python', sys.executable, '--no-deps', 'safety-gymnasium==1.0.0']
+  ]
   machine.installed.pop('safety-gymnasium')
   monkeypatch.setattr(setup.shutil, 'which', lambda name: None)
   with pytest.raises(SystemExit, match='has no pip, and there is no uv'):
@@ -121,14 +136,14 @@ def test_a_machine_without_opengl_is_told_what_to_install(make_machine, capsys):
 
 _SHIM = '#!/bin/sh\necho "pyenv: python: command not found" >&2\nexit 127\n'
 # Answers what setup.sh asks of a Python, and makes no environment.
-_PYTHON = '''#!/bin/sh
+_PYTHON = """#!/bin/sh
 case "$*" in
   *version_info*) echo {version};;
   *ensurepip*) exit {without_venv};;
   *--version*) echo Python {version}.1;;
   *) exit 1;;
 esac
-'''
+"""
 
 
 def _setup_script(folder, pythons, **environment):
@@ -142,20 +157,25 @@ def _setup_script(folder, pythons, **environment):
   for name in ('setup.sh', 'setup.py', 'pyproject.toml', 'requirements.lock'):
     shutil.copy(_ROOT / name, folder)
   environment = dict(PATH=str(folder / 'bin'), HOME=str(folder), **environment)
-  return subprocess.run(['bash', 'setup.sh'], cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
-                        check=False)
+  return subprocess.run(
+    ['bash', 'setup.sh'], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+  )
 
 
 def _fake(version, has_venv=True):
   return _PYTHON.format(version=version, without_venv=int(not has_venv))
 
 
-@pytest.mark.parametrize('pythons,chosen', [
+@pytest.mark.parametrize(
+  'pythons,chosen',
+  [
     ({'python3.13': _fake('3.13'), 'python3.12': _fake('3.12')}, '3.13'),
     ({'python3.13': _SHIM, 'python3.12': _fake('3.12'), 'python3.11': _fake('3.11')}, '3.12'),
     ({'python3.13': _fake('3.13', has_venv=False), 'python3.11': _fake('3.11')}, '3.11'),
     ({'python3': _fake('3.11'), 'python3.14': _fake('3.14')}, '3.11'),
-    ({'python3': _fake('3.14')}, '3.14')])
+    ({'python3': _fake('3.14')}, '3.14'),
+  ],
+)
 def test_the_newest_python_that_works_is_taken(pythons, chosen, tmp_path):
   done = _setup_script(tmp_path, pythons)
   assert f'environment in .venv with Python {chosen}.1' in done.stdout, done.stderr
@@ -168,11 +188,23 @@ def test_without_a_python_it_says_what_to_install(tmp_path):
     assert system in done.stderr
 
 
-@pytest.mark.parametrize('python,message', [
+@pytest.mark.parametrize(
+  'python,message',
+  [
     ('python3.10', 'PYTHON=python3.10 is Python 3.10; lambda_kit needs 3.11, 3.12 or 3.13.'),
     ('python3.13', 'PYTHON=python3.13 does not run.'),
-    ('python3.12', 'apt-get install python3.12-venv')])
+    ('python3.12', 'apt-get install python3.12-venv'),
+  ],
+)
 def test_a_python_that_was_asked_for_and_will_not_do_is_told(python, message, tmp_path):
-  done = _setup_script(tmp_path, {'python3.10': _fake('3.10'), 'python3.13': _SHIM, 'python3.11': _fake('3.11'),
-                                  'python3.12': _fake('3.12', has_venv=False)}, PYTHON=python)
+  done = _setup_script(
+    tmp_path,
+    {
+      'python3.10': _fake('3.10'),
+      'python3.13': _SHIM,
+      'python3.11': _fake('3.11'),
+      'python3.12': _fake('3.12', has_venv=False),
+    },
+    PYTHON=python,
+  )
   assert done.returncode != 0 and message in done.stderr and 'environment' not in done.stdout

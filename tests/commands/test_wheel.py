@@ -20,8 +20,9 @@ def fixture_wheel(tmp_path_factory):
     shutil.copytree(_ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
   for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
     shutil.copy(_ROOT / name, source)
-  done = subprocess.run([sys.executable, '-c', _BUILD, str(out)], cwd=source, capture_output=True, text=True,
-                        timeout=120, check=False)
+  done = subprocess.run(
+    [sys.executable, '-c', _BUILD, str(out)], cwd=source, capture_output=True, text=True, timeout=120, check=False
+  )
   assert done.returncode == 0, done.stderr
   return next(out.glob('lambda_kit-*.whl'))
 
@@ -30,8 +31,11 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel):
   with zipfile.ZipFile(wheel) as file:
     names = set(file.namelist())
     points = file.read(next(name for name in names if name.endswith('entry_points.txt'))).decode()
-  expected = {str(path.relative_to(_ROOT)) for pattern in ('*.py', 'reports/data/*')
-              for path in (_ROOT / 'lambda_kit').rglob(pattern)}
+  expected = {
+    str(path.relative_to(_ROOT))
+    for pattern in ('*.py', 'reports/data/*')
+    for path in (_ROOT / 'lambda_kit').rglob(pattern)
+  }
   expected |= {f'lambda_kit/data/{path.relative_to(_ROOT)}' for path in (_ROOT / 'gin').rglob('*.gin')}
   assert {name for name in names if '.dist-info/' not in name} == expected
   assert 'lambda-kit = lambda_kit.commands.main:main' in points
@@ -44,12 +48,21 @@ def test_an_experiment_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     file.extractall(package)
   environment = dict(os.environ, PYTHONPATH=str(package), XDG_CACHE_HOME=str(cache))
   environment.pop('JAX_COMPILATION_CACHE_DIR', None)
-  python = lambda *arguments: subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, timeout=300,
-                                             capture_output=True, text=True, check=False)
+  python = lambda *arguments: subprocess.run(
+    [sys.executable, *arguments], cwd=folder, env=environment, timeout=300, capture_output=True, text=True, check=False
+  )
   assert python('-c', 'import lambda_kit; print(lambda_kit.__file__)').stdout.startswith(str(package))
   bindings = ('ENVIRONMENT_STEPS = 200', 'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
-  done = python('-m', 'lambda_kit', 'sweep', '--gin_file=gin/tasks/grid.gin', '--variants=random', '--run_memory=1',
-                *(f'--gin_bindings={binding}' for binding in bindings), '--folder=runs')
+  done = python(
+    '-m',
+    'lambda_kit',
+    'sweep',
+    '--gin_file=gin/tasks/grid.gin',
+    '--variants=random',
+    '--run_memory=1',
+    *(f'--gin_bindings={binding}' for binding in bindings),
+    '--folder=runs',
+  )
   assert done.returncode == 0, done.stderr
   assert (folder / 'runs' / 'grid' / 'random' / 'seed0' / 'evaluations.txt').exists()
   assert (folder / 'runs' / 'report' / 'index.html').exists()

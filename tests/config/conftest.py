@@ -1,11 +1,11 @@
 """What several tests of experiments need."""
 
+from collections.abc import Iterator
 import pathlib
-from typing import Iterator
 
-import gin
 import pytest
 
+import gin
 from tests.config import toys
 
 

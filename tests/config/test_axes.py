@@ -5,10 +5,9 @@ import pathlib
 import random
 import re
 
-import gin
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit.config import axes
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_text
@@ -68,8 +67,12 @@ def _walk(combinations, parse_both):
 def test_every_task_with_every_file(task):
   combinations = [[task, other] for other in _OTHERS]
   accepted = _walk(combinations, parse_both=1)
-  unfit = {'gin/tasks/grid.gin': 7 + 3, 'gin/tasks/grid_images.gin': 7 + 3, 'gin/tasks/gymnasium.gin': 5 + 3,
-           'gin/tasks/velocity_half_cheetah.gin': 5 + 3}  # Sizes, and what Safety-Gymnasium observes.
+  unfit = {
+    'gin/tasks/grid.gin': 7 + 3,
+    'gin/tasks/grid_images.gin': 7 + 3,
+    'gin/tasks/gymnasium.gin': 5 + 3,
+    'gin/tasks/velocity_half_cheetah.gin': 5 + 3,
+  }  # Sizes, and what Safety-Gymnasium observes.
   assert accepted == len(_OTHERS) - unfit.get(task, 4)
 
 
@@ -87,63 +90,116 @@ def test_a_sample_of_triples():
 
 
 def test_orders_of_many_files_lead_to_one_configuration():
-  files = ['gin/sg6_pointgoal1.gin', 'gin/sizes/quick.gin', 'gin/parts/posterior_ensemble.gin', 'gin/parts/unsafe.gin',
-           'gin/run/isolated.gin']
+  files = [
+    'gin/sg6_pointgoal1.gin',
+    'gin/sizes/quick.gin',
+    'gin/parts/posterior_ensemble.gin',
+    'gin/parts/unsafe.gin',
+    'gin/run/isolated.gin',
+  ]
   assert len({_resolve(order) for order in itertools.permutations(files)}) == 1
 
 
-@pytest.mark.parametrize('files, message', [
-    (['gin/sg6_pointgoal1.gin', 'gin/tasks/grid.gin'],
-     'gin/sg6_pointgoal1.gin and gin/tasks/grid.gin are both tasks: choose one.'),
-    (['gin/tasks/grid.gin', 'gin/sizes/grid.gin', 'gin/sizes/grid_short.gin'],
-     'gin/sizes/grid.gin and gin/sizes/grid_short.gin are both sizes: choose one.'),
-    (['gin/tasks/grid.gin', 'gin/parts/unsafe.gin', 'gin/parts/solver_pid.gin'],
-     "gin/parts/solver_pid.gin and gin/parts/unsafe.gin can't meet: they set LambdaAgent.solver to @PidLagrangian() and "
-     'to @Unconstrained(). Choose one.'),
-    (['gin/tasks/grid.gin', 'gin/agents/ppo.gin', 'gin/parts/posterior_ensemble.gin'],
-     'gin/parts/posterior_ensemble.gin has no effect with gin/agents/ppo.gin: nothing refers to LambdaAgent.'),
-    (['gin/tasks/grid.gin', 'gin/parts/observe_vector.gin'],
-     'gin/parts/observe_vector.gin has no effect with gin/tasks/grid.gin: nothing refers to SafetyGymnasium.'),
-    (['gin/tasks/grid.gin', 'gin/sizes/image_small.gin'],
-     'gin/sizes/image_small.gin does not fit gin/tasks/grid.gin: it is for gin/sg6_*.gin gin/tasks/safety_*.gin.'),
-    (['gin/sg6_cargoal1.gin', 'gin/agents/ppo.gin', 'gin/run/distributed.gin'],
-     'gin/run/distributed.gin does not fit gin/agents/ppo.gin: it is for gin/agents/lambda.gin.'),
-    (['gin/sg6_cargoal1.gin', 'gin/parts/planner_cem.gin', 'gin/parts/unsafe.gin'],
-     'gin/parts/planner_cem.gin does not fit gin/parts/unsafe.gin: it is for gin/parts/posterior_*.gin '
-     'gin/parts/model_*.gin gin/parts/observe_*.gin.'),
-    (['gin/parts/greedy.gin'],
-     'gin/parts/greedy.gin needs a task, and none was named: give --task=pointgoal1 or another of --list, or a gin file '
-     'of your own.'),
-])
+@pytest.mark.parametrize(
+  'files, message',
+  [
+    (
+      ['gin/sg6_pointgoal1.gin', 'gin/tasks/grid.gin'],
+      'gin/sg6_pointgoal1.gin and gin/tasks/grid.gin are both tasks: choose one.',
+    ),
+    (
+      ['gin/tasks/grid.gin', 'gin/sizes/grid.gin', 'gin/sizes/grid_short.gin'],
+      'gin/sizes/grid.gin and gin/sizes/grid_short.gin are both sizes: choose one.',
+    ),
+    (
+      ['gin/tasks/grid.gin', 'gin/parts/unsafe.gin', 'gin/parts/solver_pid.gin'],
+      "gin/parts/solver_pid.gin and gin/parts/unsafe.gin can't meet: they set LambdaAgent.solver to @PidLagrangian() and "
+      'to @Unconstrained(). Choose one.',
+    ),
+    (
+      ['gin/tasks/grid.gin', 'gin/agents/ppo.gin', 'gin/parts/posterior_ensemble.gin'],
+      'gin/parts/posterior_ensemble.gin has no effect with gin/agents/ppo.gin: nothing refers to LambdaAgent.',
+    ),
+    (
+      ['gin/tasks/grid.gin', 'gin/parts/observe_vector.gin'],
+      'gin/parts/observe_vector.gin has no effect with gin/tasks/grid.gin: nothing refers to SafetyGymnasium.',
+    ),
+    (
+      ['gin/tasks/grid.gin', 'gin/sizes/image_small.gin'],
+      'gin/sizes/image_small.gin does not fit gin/tasks/grid.gin: it is for gin/sg6_*.gin gin/tasks/safety_*.gin.',
+    ),
+    (
+      ['gin/sg6_cargoal1.gin', 'gin/agents/ppo.gin', 'gin/run/distributed.gin'],
+      'gin/run/distributed.gin does not fit gin/agents/ppo.gin: it is for gin/agents/lambda.gin.',
+    ),
+    (
+      ['gin/sg6_cargoal1.gin', 'gin/parts/planner_cem.gin', 'gin/parts/unsafe.gin'],
+      'gin/parts/planner_cem.gin does not fit gin/parts/unsafe.gin: it is for gin/parts/posterior_*.gin '
+      'gin/parts/model_*.gin gin/parts/observe_*.gin.',
+    ),
+    (
+      ['gin/parts/greedy.gin'],
+      'gin/parts/greedy.gin needs a task, and none was named: give --task=pointgoal1 or another of --list, or a gin file '
+      'of your own.',
+    ),
+  ],
+)
 def test_what_can_not_meet_is_told_in_one_sentence(files, message):
   assert _resolve(files) == message
 
 
-@pytest.mark.parametrize('files, expected', [
-    ('sg6_pointgoal1', {'make_environment.action_repeat': 2, 'LambdaAgent.discount': 0.99,
-                        'AugmentedLagrangian.initial_penalty_factor': 5e-9}),
+@pytest.mark.parametrize(
+  'files, expected',
+  [
+    (
+      'sg6_pointgoal1',
+      {
+        'make_environment.action_repeat': 2,
+        'LambdaAgent.discount': 0.99,
+        'AugmentedLagrangian.initial_penalty_factor': 5e-9,
+      },
+    ),
     ('sg6_pointgoal1 agents/ppo parts/observe_vector', {'make_environment.action_repeat': 1, 'Ppo.batch_size': 4096}),
-    ('sg6_pointgoal1 sizes/quick', {
-        'make_environment.action_repeat': 4, 'experiment.environment_steps': 40_000, 'Swag.learning_rate': 3e-4,
-        'EpisodicBudget.share': 0.5, 'AugmentedLagrangian.initial_multiplier': 1e-3}),
+    (
+      'sg6_pointgoal1 sizes/quick',
+      {
+        'make_environment.action_repeat': 4,
+        'experiment.environment_steps': 40_000,
+        'Swag.learning_rate': 3e-4,
+        'EpisodicBudget.share': 0.5,
+        'AugmentedLagrangian.initial_multiplier': 1e-3,
+      },
+    ),
     ('sg6_doggogoal1 sizes/quick', {'make_environment.action_repeat': 2}),
     ('sg6_pointgoal1 parts/posterior_ensemble', {'Ensemble.learning_rate': 1e-4}),
-    ('sg6_pointgoal1 sizes/vector_small parts/posterior_ensemble', {
-        'Ensemble.learning_rate': 5e-4, 'Ensemble.num_members': 3, 'LambdaAgent.num_samples': 2}),
+    (
+      'sg6_pointgoal1 sizes/vector_small parts/posterior_ensemble',
+      {'Ensemble.learning_rate': 5e-4, 'Ensemble.num_members': 3, 'LambdaAgent.num_samples': 2},
+    ),
     ('sg6_pointgoal1 sizes/vector_small parts/model_overshooting', {'EpisodicBudget.share': 1.0}),
-    ('sg6_pointgoal1 sizes/image_small', {
-        'AugmentedLagrangian.initial_penalty_factor': 3e-7, 'RecurrentWorldModel.decoded_steps': 8}),
-    ('tasks/grid', {'experiment.environment_steps': 20_000, 'experiment.cost_limit': 5.0,
-                    'AugmentedLagrangian.initial_multiplier': 0.15}),
+    (
+      'sg6_pointgoal1 sizes/image_small',
+      {'AugmentedLagrangian.initial_penalty_factor': 3e-7, 'RecurrentWorldModel.decoded_steps': 8},
+    ),
+    (
+      'tasks/grid',
+      {
+        'experiment.environment_steps': 20_000,
+        'experiment.cost_limit': 5.0,
+        'AugmentedLagrangian.initial_multiplier': 0.15,
+      },
+    ),
     ('tasks/grid parts/posterior_variational', {'Variational.learning_rate': 2e-3, 'Variational.kl_scale': 1e-5}),
     ('tasks/grid parts/posterior_point', {'Point.learning_rate': 5e-4, 'LambdaAgent.num_samples': 1}),
     ('tasks/grid parts/solver_pid', {'PidLagrangian.kp': 0.05, 'PidLagrangian.ki': 1e-4}),
-    ('tasks/grid sizes/grid_short parts/planner_cem', {
-        'experiment.environment_steps': 4_000, 'CemPlanner.discount': 0.95, 'CemPlanner.population': 64}),
+    (
+      'tasks/grid sizes/grid_short parts/planner_cem',
+      {'experiment.environment_steps': 4_000, 'CemPlanner.discount': 0.95, 'CemPlanner.population': 64},
+    ),
     ('tasks/grid_images parts/posterior_ensemble', {'Ensemble.learning_rate': 3e-3}),
-    ('tasks/grid_images parts/solver_pid', {
-        'PidLagrangian.ki': 6e-5, 'experiment.environment_steps': 24_000}),
-])
+    ('tasks/grid_images parts/solver_pid', {'PidLagrangian.ki': 6e-5, 'experiment.environment_steps': 24_000}),
+  ],
+)
 def test_numbers_that_results_were_measured_with(files, expected):
   bindings = gin_text.read_bindings(_resolve([f'gin/{name}.gin' for name in files.split()]))
   assert {key: gin_text.get(bindings, key) for key in expected} == expected
@@ -164,12 +220,19 @@ class TestOwnFiles:
       assert gin.query_parameter('%WIDTH') == width
 
   def test_an_include_of_the_grid_names_a_file_that_flags_may_replace(self, tmp_path):
-    names = self._write(tmp_path, mine="include 'gin/sg6_pointgoal1.gin'\ninclude 'gin/sizes/vector_small.gin'\n"
-                        "include 'gin/parts/greedy.gin'\nWIDTH = 4")
+    names = self._write(
+      tmp_path,
+      mine="include 'gin/sg6_pointgoal1.gin'\ninclude 'gin/sizes/vector_small.gin'\n"
+      "include 'gin/parts/greedy.gin'\nWIDTH = 4",
+    )
     arranged = axes.Library([_ROOT]).arrange([names['mine']])
     assert [file.name for file in arranged] == [
-        'gin/sg6_pointgoal1.gin', 'gin/sizes/vector_small.gin', 'gin/agents/lambda.gin', 'gin/parts/greedy.gin',
-        names['mine']]
+      'gin/sg6_pointgoal1.gin',
+      'gin/sizes/vector_small.gin',
+      'gin/agents/lambda.gin',
+      'gin/parts/greedy.gin',
+      names['mine'],
+    ]
     arranged = axes.Library([_ROOT]).arrange([names['mine'], 'gin/sizes/quick.gin', 'gin/parts/greedy.gin'])
     assert [file.name for file in arranged][1] == 'gin/sizes/quick.gin' and len(arranged) == 5
     configuration.parse([names['mine']], search_paths=[_ROOT])
@@ -182,8 +245,9 @@ class TestOwnFiles:
     configuration.parse([], search_paths=[_ROOT], task=names['room'])
     assert gin.query_parameter('%ENVIRONMENT_STEPS') == 7
     with pytest.raises(configuration.ConfigurationError, match='gin/sizes/quick.gin needs a task'):
-      configuration.parse([self._write(tmp_path, layer='WIDTH = 3')['layer'], 'gin/sizes/quick.gin'],
-                          search_paths=[_ROOT])
+      configuration.parse(
+        [self._write(tmp_path, layer='WIDTH = 3')['layer'], 'gin/sizes/quick.gin'], search_paths=[_ROOT]
+      )
 
   def test_what_a_size_sets_in_vain_is_listed_and_what_a_flag_sets_in_vain_is_refused(self):
     configuration.parse(['gin/tasks/grid.gin'], search_paths=[_ROOT])
@@ -199,22 +263,29 @@ class TestOwnFiles:
     before = configuration.resolved_config()
     configuration.parse([str(saved)], search_paths=[_ROOT])
     assert not configuration.differing_lines(before, configuration.resolved_config())
-    configuration.parse([str(saved), 'gin/parts/posterior_point.gin', 'gin/run/isolated.gin'],
-                        ['MODEL_RATE = 1e-3'], [_ROOT])
+    configuration.parse(
+      [str(saved), 'gin/parts/posterior_point.gin', 'gin/run/isolated.gin'], ['MODEL_RATE = 1e-3'], [_ROOT]
+    )
     for name in ('gin/agents/ppo.gin', 'gin/sizes/grid_short.gin'):
       with pytest.raises(configuration.ConfigurationError, match=f"{name} can't meet .*config.gin, the whole config"):
         configuration.parse([str(saved), name], search_paths=[_ROOT])
 
 
 class TestNames:
-
   _LIBRARY = axes.Library([_ROOT])
 
-  @pytest.mark.parametrize('name, axis, file', [
-      ('pointgoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'), ('PointGoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'),
-      ('sg6_pointgoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'), ('grid', axes.Axis.TASK, 'gin/tasks/grid.gin'),
-      ('grid', axes.Axis.SIZE, 'gin/sizes/grid.gin'), ('greedy', axes.Axis.PART, 'gin/parts/greedy.gin'),
-      ('mine/room.gin', axes.Axis.TASK, 'mine/room.gin')])
+  @pytest.mark.parametrize(
+    'name, axis, file',
+    [
+      ('pointgoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'),
+      ('PointGoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'),
+      ('sg6_pointgoal1', axes.Axis.TASK, 'gin/sg6_pointgoal1.gin'),
+      ('grid', axes.Axis.TASK, 'gin/tasks/grid.gin'),
+      ('grid', axes.Axis.SIZE, 'gin/sizes/grid.gin'),
+      ('greedy', axes.Axis.PART, 'gin/parts/greedy.gin'),
+      ('mine/room.gin', axes.Axis.TASK, 'mine/room.gin'),
+    ],
+  )
   def test_short_names(self, name, axis, file):
     assert self._LIBRARY.find(name, [axis]) == file
 
@@ -222,9 +293,17 @@ class TestNames:
     with pytest.raises(axes.ConfigurationError, match="There is no part 'gredy'. Did you mean greedy"):
       self._LIBRARY.find('gredy', [axes.Axis.PART])
 
-  @pytest.mark.parametrize('name, axis', [
-      ('gin/sg6_pointgoal1.gin', axes.Axis.TASK), ('gin/run/isolated.gin', axes.Axis.RUN),
-      ('/x/gin/parts/a.gin', axes.Axis.PART), ('gin/base/small.gin', axes.Axis.OWN), ('mine/run/a.gin', axes.Axis.OWN), ('a.gin', axes.Axis.OWN)])
+  @pytest.mark.parametrize(
+    'name, axis',
+    [
+      ('gin/sg6_pointgoal1.gin', axes.Axis.TASK),
+      ('gin/run/isolated.gin', axes.Axis.RUN),
+      ('/x/gin/parts/a.gin', axes.Axis.PART),
+      ('gin/base/small.gin', axes.Axis.OWN),
+      ('mine/run/a.gin', axes.Axis.OWN),
+      ('a.gin', axes.Axis.OWN),
+    ],
+  )
   def test_a_folder_is_an_axis(self, name, axis):
     assert axes.axis_of(name) is axis
 

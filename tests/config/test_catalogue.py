@@ -3,8 +3,6 @@
 import pathlib
 
 import gin
-
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.config import catalogue
 
 _PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs' / 'components.md'
@@ -29,8 +27,10 @@ def test_page_is_up_to_date():
 def test_entry_has_sentence_needs_and_defaults_as_gin_text():
   package = __name__.split('.')[0]
   entry = catalogue.markdown(package).partition('### CataloguedToy\n\n')[2]
-  assert entry.startswith('Adds (see eq. 4) numbers. In [test_catalogue.py](../tests/config/test_catalogue.py). Needs '
-                          '`first`.\n\n    CataloguedToy.rest = (0.5,)\n    CataloguedToy.kind = @dict\n')
+  assert entry.startswith(
+    'Adds (see eq. 4) numbers. In [test_catalogue.py](../tests/config/test_catalogue.py). Needs '
+    '`first`.\n\n    CataloguedToy.rest = (0.5,)\n    CataloguedToy.kind = @dict\n'
+  )
   assert 'CataloguedToy.name' not in entry
 
 

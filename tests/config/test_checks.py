@@ -1,20 +1,21 @@
 """Tests of what is refused before anything is built, and of our account of gin's scopes against gin itself."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
-import gin
 import pytest
 
+import gin
 from lambda_kit.config import configuration
 from tests.config import toys
 
 
 class TestNames:
-
   def test_unknown_configurable(self, folder):
     assert folder.error('\nToySwga.decay = 0.5') == "1.gin:2: there is no configurable 'ToySwga'. Did you mean ToySwag?"
     assert folder.error('toyswag:\n  decay = 0.5\n') == (
-        "1.gin:1: there is no configurable 'toyswag'. Did you mean ToySwag?")
+      "1.gin:1: there is no configurable 'toyswag'. Did you mean ToySwag?"
+    )
 
   def test_unknown_configurable_in_a_reference(self, folder):
     message = "there is no configurable 'ToySwga' in the value of toy_run.parts. Did you mean ToySwag?"
@@ -28,7 +29,8 @@ class TestNames:
     assert folder.error('ToyBare.x = 0.5') == "1.gin:1: ToyBare has no parameter 'x'. It has none."
     assert folder.error('ToyImplementation.x = 1') == "1.gin:1: ToyImplementation has no parameter 'x'. It has none."
     assert folder.error('ToyDataclass.sizes = 1') == (
-        "1.gin:1: ToyDataclass has no parameter 'sizes'. Did you mean size?")
+      "1.gin:1: ToyDataclass has no parameter 'sizes'. Did you mean size?"
+    )
     assert folder.error('ToySwag:\n  self = 1\n').startswith("1.gin:2: ToySwag has no parameter 'self'.")
 
   def test_function_without_signature(self, folder):
@@ -40,11 +42,11 @@ class TestNames:
 
 
 class TestMissing:
-
   def test_undefined_macro(self, folder):
     assert folder.error('toy_run.steps = %STEPS') == (
-        '1.gin:1: the macro STEPS, used by toy_run.steps, is never defined. Write STEPS = ... in a gin file, or pass '
-        '--gin_bindings="STEPS = ...".')
+      '1.gin:1: the macro STEPS, used by toy_run.steps, is never defined. Write STEPS = ... in a gin file, or pass '
+      '--gin_bindings="STEPS = ...".'
+    )
 
   def test_undefined_macro_is_compared_with_unused_ones(self, folder):
     message = folder.error('STEP = 3\nRATE = 4.\ntoy_run.steps = %STEPS\ntoy_run.learning_rate = %RATE')
@@ -52,14 +54,16 @@ class TestMissing:
     assert '\n' not in message
 
   def test_undefined_macro_of_an_unused_part_does_no_harm(self, folder):
-    folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = %DECAY\nDECAY = 0.5',
-                 'toy_run.posterior = @ToyEnsemble()')
+    folder.parse(
+      'toy_run.posterior = @ToySwag()\nToySwag.decay = %DECAY\nDECAY = 0.5', 'toy_run.posterior = @ToyEnsemble()'
+    )
 
   def test_required_macro(self, folder):
     base = 'TASK = %gin.REQUIRED\ntoy_run.environment = @toy_environment\ntoy_environment.task = %TASK'
     assert folder.error(base) == (
-        '1.gin:1: the macro TASK must be set (used by toy_environment.task). Write TASK = ... in a gin file, or pass '
-        '--gin_bindings="TASK = ...".')
+      '1.gin:1: the macro TASK must be set (used by toy_environment.task). Write TASK = ... in a gin file, or pass '
+      '--gin_bindings="TASK = ...".'
+    )
     assert folder.error(base, flags=('TAKS = 1',)).endswith('(TAKS is defined but not used: is TASK meant?)')
     folder.parse(base, flags=('TASK = "goal"',))
     folder.parse(base, 'TASK = "goal"')
@@ -67,8 +71,9 @@ class TestMissing:
   def test_required_value(self, folder):
     base = 'ToySwag.decay = %gin.REQUIRED\ntoy_run.posterior = @ToySwag'
     assert folder.error(base) == (
-        '1.gin:1: ToySwag.decay must be set. Write ToySwag.decay = ... in a gin file, or pass '
-        '--gin_bindings="ToySwag.decay = ...".')
+      '1.gin:1: ToySwag.decay must be set. Write ToySwag.decay = ... in a gin file, or pass '
+      '--gin_bindings="ToySwag.decay = ...".'
+    )
     folder.parse(base, 'ToySwag.decay = 0.5')
     # Nobody needs the decay of a posterior that was swapped.
     folder.parse(base, 'toy_run.posterior = @ToyEnsemble')
@@ -83,8 +88,9 @@ class TestMissing:
 
   def test_argument_without_default(self, folder):
     assert folder.error('toy_run.environment = @a/toy_environment()') == (
-        "1.gin:1: @a/toy_environment() has no value for 'task'. Write a/toy_environment.task = ... in a gin file, or "
-        'pass --gin_bindings="a/toy_environment.task = ...".')
+      "1.gin:1: @a/toy_environment() has no value for 'task'. Write a/toy_environment.task = ... in a gin file, or "
+      'pass --gin_bindings="a/toy_environment.task = ...".'
+    )
     folder.parse('toy_run.environment = @a/toy_environment()\ntoy_environment.task = "goal"')
     assert "1.gin:1: @ToyDataclass() has no value for 'size'." in folder.error('toy_run.parts = [@ToyDataclass()]')
     # Whoever calls a factory may pass it.
@@ -93,8 +99,9 @@ class TestMissing:
   def test_argument_of_the_root(self, folder):
     # The launcher passes the workdir.
     assert folder.error(root='toy_run_that_checks') == (
-        'toy_run_that_checks.factory must be set. Write toy_run_that_checks.factory = ... in a gin file, or pass '
-        '--gin_bindings="toy_run_that_checks.factory = ...".')
+      'toy_run_that_checks.factory must be set. Write toy_run_that_checks.factory = ... in a gin file, or pass '
+      '--gin_bindings="toy_run_that_checks.factory = ...".'
+    )
 
   def test_all_problems_are_listed(self, folder):
     lines = folder.error('toy_run.steps = %STEPS\ntoy_run.learning_rate = %RATE').splitlines()
@@ -102,20 +109,21 @@ class TestMissing:
 
 
 class TestDeadBindings:
-
   def test_part_that_nothing_refers_to(self, folder):
     assert folder.error('toy_run.posterior = @ToyEnsemble()\nToySwag.decay = 0.5') == (
-        '1.gin:2: ToySwag.decay configures nothing: nothing refers to ToySwag: toy_run.posterior is @ToyEnsemble().')
+      '1.gin:2: ToySwag.decay configures nothing: nothing refers to ToySwag: toy_run.posterior is @ToyEnsemble().'
+    )
 
   def test_part_that_only_a_dead_part_refers_to(self, folder):
     lines = folder.error('ToyCritic.mlp = @ToyMlp()\nToyMlp.width = 1').splitlines()
     assert lines == [
-        '1.gin:1: ToyCritic.mlp configures nothing: nothing refers to ToyCritic.',
-        '1.gin:2: ToyMlp.width configures nothing: nothing refers to ToyMlp but ToyCritic.mlp, which configures '
-        'nothing either.']
+      '1.gin:1: ToyCritic.mlp configures nothing: nothing refers to ToyCritic.',
+      '1.gin:2: ToyMlp.width configures nothing: nothing refers to ToyMlp but ToyCritic.mlp, which configures '
+      'nothing either.',
+    ]
 
   def test_parts_are_reached_through_containers_macros_and_scopes(self, folder):
-    folder.parse('''
+    folder.parse("""
         toy_run.parts = [1, ('x', {'a': @ToySwag()}), %NET]
         NET = {'net': [%INNER]}
         INNER = @a/b/ToyCritic
@@ -123,17 +131,21 @@ class TestDeadBindings:
         ToySwag.decay = 0.5
         a/ToyMlp.name = 'x'
         a/b/ToyMlp.width = 2
-        ''')
+        """)
     assert not configuration.unused_bindings()
 
   def test_swapped_part_is_not_in_use(self, folder):
-    folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = %DECAY\nDECAY = 0.5',
-                 'toy_run.posterior = @ToyEnsemble()\nToyEnsemble.members = 3')
+    folder.parse(
+      'toy_run.posterior = @ToySwag()\nToySwag.decay = %DECAY\nDECAY = 0.5',
+      'toy_run.posterior = @ToyEnsemble()\nToyEnsemble.members = 3',
+    )
     assert configuration.unused_bindings() == ['DECAY = 0.5 (1.gin:3)', 'ToySwag.decay = %DECAY (1.gin:2)']
 
   def test_swap_by_a_flag(self, folder):
-    folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5',
-                 flags=('ToyEnsemble.members = 3', 'toy_run.posterior = @ToyEnsemble()'))
+    folder.parse(
+      'toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5',
+      flags=('ToyEnsemble.members = 3', 'toy_run.posterior = @ToyEnsemble()'),
+    )
     assert configuration.unused_bindings() == ['ToySwag.decay = 0.5 (1.gin:2)']
 
   def test_swap_in_the_including_file(self, folder):
@@ -144,8 +156,9 @@ class TestDeadBindings:
   def test_swap_within_one_file_is_an_error(self, folder):
     message = folder.error('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5\ntoy_run.posterior = @ToyEnsemble()')
     assert message == (
-        '1.gin:2: ToySwag.decay configures nothing: nothing refers to ToySwag. toy_run.posterior was @ToySwag() '
-        '(1.gin:1), but is now @ToyEnsemble() (1.gin:3).')
+      '1.gin:2: ToySwag.decay configures nothing: nothing refers to ToySwag. toy_run.posterior was @ToySwag() '
+      '(1.gin:1), but is now @ToyEnsemble() (1.gin:3).'
+    )
 
   def test_binding_that_a_later_layer_needs(self, folder):
     folder.parse('ToySwag.decay = 0.5', 'toy_run.posterior = @ToySwag()')
@@ -153,15 +166,20 @@ class TestDeadBindings:
 
   def test_binding_of_a_part_that_an_earlier_layer_swapped(self, folder):
     # That the same parameter was of use in the first layer is no excuse for the flag.
-    message = folder.error('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5', 'toy_run.posterior = @ToyEnsemble()',
-                           flags=('ToySwag.decay = 0.9',))
+    message = folder.error(
+      'toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5',
+      'toy_run.posterior = @ToyEnsemble()',
+      flags=('ToySwag.decay = 0.9',),
+    )
     assert message == (
-        '--gin_bindings="ToySwag.decay = 0.9": ToySwag.decay configures nothing: nothing refers to ToySwag. '
-        'toy_run.posterior was @ToySwag() (1.gin:1), but is now @ToyEnsemble() (2.gin:1).')
+      '--gin_bindings="ToySwag.decay = 0.9": ToySwag.decay configures nothing: nothing refers to ToySwag. '
+      'toy_run.posterior was @ToySwag() (1.gin:1), but is now @ToyEnsemble() (2.gin:1).'
+    )
 
   def test_unused_macro(self, folder):
     assert folder.error('STEPS = 3\nSTEP = 4\ntoy_run.steps = %STEPS') == (
-        '1.gin:2: STEP configures nothing: nothing uses the macro. Did you mean STEPS?')
+      '1.gin:2: STEP configures nothing: nothing uses the macro. Did you mean STEPS?'
+    )
     assert folder.error('XYZ = 4') == '1.gin:1: XYZ configures nothing: nothing uses the macro.'
 
   def test_macro_whose_use_was_overridden(self, folder):
@@ -169,42 +187,50 @@ class TestDeadBindings:
     folder.parse(base, variant)
     assert configuration.unused_bindings() == ['STEPS = 3 (1.gin:1)']
     assert folder.error(base, variant, flags=('STEPS = 5',)) == (
-        '--gin_bindings="STEPS = 5": STEPS configures nothing: nothing uses the macro. toy_run.steps was %STEPS '
-        '(1.gin:2), but is now 4 (2.gin:1).')
+      '--gin_bindings="STEPS = 5": STEPS configures nothing: nothing uses the macro. toy_run.steps was %STEPS '
+      '(1.gin:2), but is now 4 (2.gin:1).'
+    )
 
   def test_configurable_bound_like_a_macro(self, folder):
     assert folder.error('ToySwag = 4') == (
-        '1.gin:1: ToySwag configures nothing: this defines a macro. To configure ToySwag, name a parameter: '
-        'ToySwag.<parameter> = ...')
+      '1.gin:1: ToySwag configures nothing: this defines a macro. To configure ToySwag, name a parameter: '
+      'ToySwag.<parameter> = ...'
+    )
 
   def test_misspelt_scope(self, folder):
     assert folder.error('toy_run.critic = @reward_critic/ToyMlp()\nrewrad_critic/ToyMlp.width = 2') == (
-        "1.gin:2: rewrad_critic/ToyMlp.width configures nothing: no reference opens the scope 'rewrad_critic'. "
-        'Did you mean reward_critic?')
+      "1.gin:2: rewrad_critic/ToyMlp.width configures nothing: no reference opens the scope 'rewrad_critic'. "
+      'Did you mean reward_critic?'
+    )
 
   def test_scope_that_an_uncalled_reference_loses(self, folder):
     assert folder.error('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @ToyMlp\ncritic/ToyMlp.width = 2') == (
-        '1.gin:3: critic/ToyMlp.width configures nothing: ToyCritic.mlp = @ToyMlp (1.gin:2) has no parentheses: it is '
-        "called later, outside the scope 'critic'. Write @critic/ToyMlp there.")
+      '1.gin:3: critic/ToyMlp.width configures nothing: ToyCritic.mlp = @ToyMlp (1.gin:2) has no parentheses: it is '
+      "called later, outside the scope 'critic'. Write @critic/ToyMlp there."
+    )
 
   def test_scope_of_another_part(self, folder):
     assert folder.error('toy_run.parts = [@a/ToyMlp(), @ToyMlp(), @b/ToySwag()]\nb/ToyMlp.width = 2') == (
-        "1.gin:2: b/ToyMlp.width configures nothing: ToyMlp is not used in the scope 'b', only outside any scope, in "
-        "the scope 'a'.")
+      "1.gin:2: b/ToyMlp.width configures nothing: ToyMlp is not used in the scope 'b', only outside any scope, in "
+      "the scope 'a'."
+    )
 
   def test_scope_that_a_macro_replaces(self, folder):
     text = 'toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = %NET\nNET = @ToyMlp()\ncritic/ToyMlp.width = 2'
     assert folder.error(text) == (
-        "1.gin:4: critic/ToyMlp.width configures nothing: ToyMlp is not used in the scope 'critic', only in the scope "
-        "'NET'. The macro NET is a scope of its own, which replaces others.")
+      "1.gin:4: critic/ToyMlp.width configures nothing: ToyMlp is not used in the scope 'critic', only in the scope "
+      "'NET'. The macro NET is a scope of its own, which replaces others."
+    )
 
   def test_binding_that_narrower_ones_hide(self, folder):
     base = 'toy_run.parts = [@a/ToyMlp(), @b/ToyMlp()]\na/ToyMlp.width = 1\nb/ToyMlp.width = 2'
     assert folder.error(base, flags=('ToyMlp.width = 3',)) == (
-        '--gin_bindings="ToyMlp.width = 3": ToyMlp.width configures nothing: each use of ToyMlp has a narrower '
-        'binding: a/ToyMlp.width = 1 (1.gin:2), b/ToyMlp.width = 2 (1.gin:3).')
-    folder.parse('ToyMlp.width = 3\ntoy_run.parts = [@a/ToyMlp(), @b/ToyMlp()]',
-                 'a/ToyMlp.width = 1\nb/ToyMlp.width = 2')
+      '--gin_bindings="ToyMlp.width = 3": ToyMlp.width configures nothing: each use of ToyMlp has a narrower '
+      'binding: a/ToyMlp.width = 1 (1.gin:2), b/ToyMlp.width = 2 (1.gin:3).'
+    )
+    folder.parse(
+      'ToyMlp.width = 3\ntoy_run.parts = [@a/ToyMlp(), @b/ToyMlp()]', 'a/ToyMlp.width = 1\nb/ToyMlp.width = 2'
+    )
     assert configuration.unused_bindings() == ['ToyMlp.width = 3 (1.gin:1)']
 
   def test_cycles_end(self, folder):
@@ -213,35 +239,39 @@ class TestDeadBindings:
 
 # Ways to reach a ToyMlp, and how Python gets at it.
 STRUCTURES: dict[str, tuple[str, Callable[[Any], toys.ToyMlp]]] = {
-    'plain': ('toy_run.critic = @ToyMlp()', lambda critic: critic),
-    'scoped': ('toy_run.critic = @critic/ToyMlp()', lambda critic: critic),
-    'uncalled and scoped': ('toy_run.critic = @critic/ToyMlp', lambda critic: critic()),
-    'called in a scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @ToyMlp()', lambda critic: critic.mlp),
-    'uncalled in a scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @ToyMlp',
-                            lambda critic: critic.mlp()),
-    'uncalled in uncalled': ('toy_run.critic = @critic/ToyCritic\nToyCritic.mlp = @ToyMlp',
-                             lambda critic: critic().mlp()),
-    'called in uncalled': ('toy_run.critic = @critic/ToyCritic\nToyCritic.mlp = @ToyMlp()',
-                           lambda critic: critic().mlp),
-    'other scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @inner/ToyMlp()', lambda critic: critic.mlp),
-    'other scope, uncalled': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @inner/ToyMlp',
-                              lambda critic: critic.mlp()),
-    'nested scopes': ('toy_run.critic = @critic/inner/ToyCritic()\nToyCritic.mlp = @ToyMlp()',
-                      lambda critic: critic.mlp),
-    'macro': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = %NET\nNET = @ToyMlp()', lambda critic: critic.mlp),
-    'macro, uncalled': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = %NET\nNET = @ToyMlp',
-                        lambda critic: critic.mlp()),
-    'macro in a scope': ('toy_run.critic = %critic/NET\ncritic/NET = @ToyMlp()', lambda critic: critic),
-    'macro of an outer scope': ('toy_run.critic = %critic/NET\ncritic = @ToyMlp()', lambda critic: critic),
-    'list': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = [@ToyMlp()]', lambda critic: critic.mlp[0]),
-    'singleton': ('toy_run.critic = @NET/gin.singleton()\nNET/gin.singleton.constructor = @ToyMlp',
-                  lambda critic: critic),
+  'plain': ('toy_run.critic = @ToyMlp()', lambda critic: critic),
+  'scoped': ('toy_run.critic = @critic/ToyMlp()', lambda critic: critic),
+  'uncalled and scoped': ('toy_run.critic = @critic/ToyMlp', lambda critic: critic()),
+  'called in a scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @ToyMlp()', lambda critic: critic.mlp),
+  'uncalled in a scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @ToyMlp', lambda critic: critic.mlp()),
+  'uncalled in uncalled': (
+    'toy_run.critic = @critic/ToyCritic\nToyCritic.mlp = @ToyMlp',
+    lambda critic: critic().mlp(),
+  ),
+  'called in uncalled': ('toy_run.critic = @critic/ToyCritic\nToyCritic.mlp = @ToyMlp()', lambda critic: critic().mlp),
+  'other scope': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @inner/ToyMlp()', lambda critic: critic.mlp),
+  'other scope, uncalled': (
+    'toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = @inner/ToyMlp',
+    lambda critic: critic.mlp(),
+  ),
+  'nested scopes': ('toy_run.critic = @critic/inner/ToyCritic()\nToyCritic.mlp = @ToyMlp()', lambda critic: critic.mlp),
+  'macro': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = %NET\nNET = @ToyMlp()', lambda critic: critic.mlp),
+  'macro, uncalled': (
+    'toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = %NET\nNET = @ToyMlp',
+    lambda critic: critic.mlp(),
+  ),
+  'macro in a scope': ('toy_run.critic = %critic/NET\ncritic/NET = @ToyMlp()', lambda critic: critic),
+  'macro of an outer scope': ('toy_run.critic = %critic/NET\ncritic = @ToyMlp()', lambda critic: critic),
+  'list': ('toy_run.critic = @critic/ToyCritic()\nToyCritic.mlp = [@ToyMlp()]', lambda critic: critic.mlp[0]),
+  'singleton': (
+    'toy_run.critic = @NET/gin.singleton()\nNET/gin.singleton.constructor = @ToyMlp',
+    lambda critic: critic,
+  ),
 }
 SCOPES = ['', 'critic', 'inner', 'critic/inner', 'inner/critic', 'NET', 'critic/NET']
 
 
 class TestScopesAgainstGin:
-
   @pytest.mark.parametrize('scope', SCOPES)
   @pytest.mark.parametrize('structure', STRUCTURES)
   def test_binding_is_accepted_exactly_if_it_has_an_effect(self, folder, structure, scope):

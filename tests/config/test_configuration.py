@@ -4,9 +4,9 @@ import math
 import os
 import textwrap
 
-import gin
 import pytest
 
+import gin
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_internals
 from tests.config import toys
@@ -18,10 +18,12 @@ def _config() -> dict[str, str]:
 
 
 class TestReading:
-
   def test_later_layers_win_and_flags_come_last(self, folder):
-    folder.parse('toy_run.steps = 1\ntoy_run.learning_rate = 1.', 'toy_run.steps = 2\ntoy_run.learning_rate = 2.',
-                 flags=('toy_run.steps = 3',))
+    folder.parse(
+      'toy_run.steps = 1\ntoy_run.learning_rate = 1.',
+      'toy_run.steps = 2\ntoy_run.learning_rate = 2.',
+      flags=('toy_run.steps = 3',),
+    )
     assert _config() == {'toy_run.steps': '3', 'toy_run.learning_rate': '2.0'}
 
   def test_includes_are_found_through_the_search_path(self, folder):
@@ -43,15 +45,20 @@ class TestReading:
   def test_missing_file(self, folder):
     folder.write('gin/sg6_pointgoal1.gin', '')
     folder.write('gin/tiny.gin', '')
-    for wrong in ('gin/sg6_pointgaol1.gin', 'sg6_pointgoal1.gin', 'gim/sg6_pointgoal1.gin', 'gin/envs/sg6_pointgoal.gin'
-                 ):
+    for wrong in (
+      'gin/sg6_pointgaol1.gin',
+      'sg6_pointgoal1.gin',
+      'gim/sg6_pointgoal1.gin',
+      'gin/envs/sg6_pointgoal.gin',
+    ):
       message = folder.error(wrong)
       assert message.startswith(f'there is no file {wrong} in ')
       assert str(folder.path) in message
       assert message.endswith('Did you mean gin/sg6_pointgoal1.gin?')
     assert 'Did you mean' not in folder.error('gin/entirely_different.gin')
     assert folder.error(f'{folder.path}/gin/tony.gin') == (
-        f'there is no file {folder.path}/gin/tony.gin. Did you mean {folder.path}/gin/tiny.gin?')
+      f'there is no file {folder.path}/gin/tony.gin. Did you mean {folder.path}/gin/tiny.gin?'
+    )
 
   def test_missing_included_file(self, folder):
     folder.write('gin/agents/lambda.gin', '')
@@ -63,33 +70,44 @@ class TestReading:
     folder.write('b.gin', "include '1.gin'")
     assert folder.error("include 'b.gin'") == 'b.gin:1: 1.gin includes itself, directly or through other files.'
 
-  @pytest.mark.parametrize('text, message', [
-      ('\ntoy_run.steps 3',
-       "1.gin:2: syntax error: Couldn't parse statement, expected ':' or '='.\n    toy_run.steps 3"),
+  @pytest.mark.parametrize(
+    'text, message',
+    [
+      (
+        '\ntoy_run.steps 3',
+        "1.gin:2: syntax error: Couldn't parse statement, expected ':' or '='.\n    toy_run.steps 3",
+      ),
       ('toy_run.steps =', '1.gin:1: syntax error: Unable to parse value.\n    toy_run.steps ='),
       ('\n\ntoy_run.parts = [1,', '1.gin:3: a bracket or quote that opens here is never closed.'),
-      ('toy_run.steps = many',
-       "1.gin:1: 'many' is not a value. A string needs quotes: 'many'.\n    toy_run.steps = many"),
+      (
+        'toy_run.steps = many',
+        "1.gin:1: 'many' is not a value. A string needs quotes: 'many'.\n    toy_run.steps = many",
+      ),
       ('toy_run.steps = true', "1.gin:1: 'true' is not a value. Did you mean True?\n    toy_run.steps = true"),
       ('toy_run:\nsteps = 1', '1.gin:2: syntax error: Expected indentation.  Got NAME = steps.\n    steps = 1'),
       ('import no_such_module', "1.gin:1: can't import no_such_module: No module named 'no_such_module'"),
-      ('from __gin__ import dynamic_registration',
-       '1.gin:1: dynamic registration is not supported. Use @gin.register.'),
-  ])
+      (
+        'from __gin__ import dynamic_registration',
+        '1.gin:1: dynamic registration is not supported. Use @gin.register.',
+      ),
+    ],
+  )
   def test_syntax_error(self, folder, text, message):
     assert folder.error(text + '\n') == message
 
   def test_error_in_a_flag_shows_the_flag(self, folder):
     assert folder.error(flags=('toy_run.steps = 1', 'toy_run.steps = x')) == (
-        """--gin_bindings="toy_run.steps = x": 'x' is not a value. A string needs quotes: 'x'.""")
+      """--gin_bindings="toy_run.steps = x": 'x' is not a value. A string needs quotes: 'x'."""
+    )
 
 
 class TestCheckOperative:
-
   def test_used_bindings_pass(self, folder):
-    folder.parse('toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5\ntoy_run.critic = @critic/ToyCritic\n'
-                 'ToyCritic.mlp = @ToyMlp()\ncritic/ToyMlp.width = %WIDTH\nWIDTH = 3',
-                 'toy_run.posterior = @ToyEnsemble()')
+    folder.parse(
+      'toy_run.posterior = @ToySwag()\nToySwag.decay = 0.5\ntoy_run.critic = @critic/ToyCritic\n'
+      'ToyCritic.mlp = @ToyMlp()\ncritic/ToyMlp.width = %WIDTH\nWIDTH = 3',
+      'toy_run.posterior = @ToyEnsemble()',
+    )
     toys.toy_run()()
     configuration.check_operative()
 
@@ -99,8 +117,9 @@ class TestCheckOperative:
     with pytest.raises(configuration.ConfigurationError) as error:
       configuration.check_operative()
     assert str(error.value) == (
-        '1.gin:3: WIDTH configures nothing: the macro was never read.\n'
-        '1.gin:2: critic/ToyMlp.width configures nothing: ToyMlp was never called.')
+      '1.gin:3: WIDTH configures nothing: the macro was never read.\n'
+      '1.gin:2: critic/ToyMlp.width configures nothing: ToyMlp was never called.'
+    )
     configuration.check_operative(later=['ToyMlp'])
     factory()
     configuration.check_operative()
@@ -111,7 +130,8 @@ class TestCheckOperative:
     with pytest.raises(configuration.ConfigurationError) as error:
       configuration.check_operative()
     assert str(error.value) == (
-        "1.gin:2: ToyMlp.width configures nothing: the code that calls ToyMlp passes its own 'width'.")
+      "1.gin:2: ToyMlp.width configures nothing: the code that calls ToyMlp passes its own 'width'."
+    )
 
   def test_scope_that_is_never_called(self, folder):
     folder.parse('toy_run.parts = [@a/ToyMlp]\ntoy_run.critic = @b/ToyMlp\na/ToyMlp.width = 3\nb/ToyMlp.width = 3')
@@ -131,14 +151,14 @@ class TestCheckOperative:
     with pytest.raises(configuration.ConfigurationError, match='In call to configurable') as error:
       toys.toy_run_that_checks('somewhere')
     assert configuration.format_error(error.value) == (
-        '1.gin:2: ToyMlp.width configures nothing: ToyMlp was never called.')
+      '1.gin:2: ToyMlp.width configures nothing: ToyMlp was never called.'
+    )
     assert configuration.format_error(ValueError('a\nb')) == 'a\nb'
 
 
 class TestSaving:
-
   LAYERS = (
-      '''
+    """
       import math
       RATE = 1e-4
       SUITE/TASKS = ('goal', 'button')
@@ -153,8 +173,8 @@ class TestSaving:
           'goals': {'x': None, 'a': [True, -3]},
           'set': %SUITE/TASKS,
       }
-      ''',
-      '''
+      """,
+    """
       toy_run.posterior = @ToyEnsemble()
       toy_run.critic = @reward_critic/ToyCritic()
       reward_critic/ToyCritic.mlp = @reward_critic/ToyMlp
@@ -165,7 +185,8 @@ class TestSaving:
           'another part with a name of some length',
           [{'x': @ToyMlp}, 1.5, 'more than fits on one line of a file'],
       ]
-      ''')
+      """,
+  )
 
   def test_saved_configuration_is_the_same(self, folder):
     folder.parse(*self.LAYERS, flags=('TASK = "goal"', 'ToyEnsemble:\n  members = 7\n'))
@@ -190,9 +211,12 @@ class TestSaving:
     assert _config() == before
 
   def test_resolved_config(self, folder):
-    folder.parse("RATE = 1e-4\ntoy_run.learning_rate = %RATE\ntoy_run.posterior = @ToySwag()\nToySwag.decay = 0.5",
-                 'toy_run.posterior = @a/ToyEnsemble()', flags=('a/ToyEnsemble.members = 3',))
-    assert configuration.resolved_config() == textwrap.dedent('''\
+    folder.parse(
+      'RATE = 1e-4\ntoy_run.learning_rate = %RATE\ntoy_run.posterior = @ToySwag()\nToySwag.decay = 0.5',
+      'toy_run.posterior = @a/ToyEnsemble()',
+      flags=('a/ToyEnsemble.members = 3',),
+    )
+    assert configuration.resolved_config() == textwrap.dedent("""\
         # The whole configuration of a run, as lambda_kit resolved it.
 
         # Macros
@@ -207,7 +231,7 @@ class TestSaving:
 
         # Not in use
         # ToySwag.decay = 0.5 (1.gin:4)
-        ''')
+        """)
 
   def test_operative_configuration_has_defaults_and_only_what_was_called(self, folder):
     folder.parse('toy_run.posterior = @a/ToySwag()\nToySwag.decay = 0.5\ntoy_run.critic = @ToyMlp\nToyMlp.width = 2')

@@ -1,14 +1,14 @@
 """Values of the wrong kind: what is accepted, what is refused, and what to write instead."""
 
 import abc
+from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
-from typing import Any, Callable, Mapping, Protocol, Sequence
+from typing import Any, Protocol
 
-import gin
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_internals
 from lambda_kit.config import kinds
@@ -17,35 +17,28 @@ _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 
 
 class KindSolver(abc.ABC):
-
   @abc.abstractmethod
-  def solve(self) -> int:
-    ...
+  def solve(self) -> int: ...
 
 
 @gin.register
 class KindPid(KindSolver):
-
   def solve(self) -> int:
     return 0
 
 
 class KindAgent(Protocol):
-
-  def act(self) -> int:
-    ...
+  def act(self) -> int: ...
 
 
 @gin.register
 class KindActor:
-
   def act(self) -> int:
     return 0
 
 
 @gin.register
 class KindUpper:
-
   def __call__(self, estimates):
     return estimates
 
@@ -61,9 +54,7 @@ def make_kind_pid() -> KindPid:
 
 
 class KindSolverFactory(Protocol):
-
-  def __call__(self) -> KindSolver:
-    ...
+  def __call__(self) -> KindSolver: ...
 
 
 _BOUND = Callable[[Any], Any]
@@ -74,7 +65,9 @@ def _value(text: str) -> Any:
   return gin_internals.make_parser(text).parse_value()
 
 
-@pytest.mark.parametrize('annotation, accepted, refused', [
+@pytest.mark.parametrize(
+  'annotation, accepted, refused',
+  [
     (int, ['3', '0'], ["'3'", '3.0', 'True', 'None', '(3,)', '@KindPid()', '@kind_budget']),
     (float, ['3', '1e-3', '-1.0'], ["'3'", 'True', 'None', '@KindPid']),
     (bool, ['True'], ['1', "'True'", 'None']),
@@ -86,15 +79,19 @@ def _value(text: str) -> Any:
     (Mapping[str, Any], ["{'a': 1}"], ['3', '()']),
     (os.PathLike | None, ["'x'", 'None'], ['@KindPid()']),
     (Any, ['3', "'x'", '@KindPid', '@KindPid()', 'None'], []),
-    (KindSolver, ['@KindPid()', '@a/KindPid()', '@make_kind_pid()'], [
-        '@KindPid', '@make_kind_pid', '@KindActor()', '@KindUpper()', '3', 'None', "'pid'"]),
+    (
+      KindSolver,
+      ['@KindPid()', '@a/KindPid()', '@make_kind_pid()'],
+      ['@KindPid', '@make_kind_pid', '@KindActor()', '@KindUpper()', '3', 'None', "'pid'"],
+    ),
     (KindSolver | None, ['@KindPid()', 'None'], ['@KindPid', '3']),
     (KindAgent, ['@KindActor()'], ['@KindActor', '@KindPid()', '3']),
     (KindSolverFactory, ['@KindPid', '@make_kind_pid'], ['@KindPid()', '@KindActor', '@make_kind_pid()', '3']),
     (_BOUND, ['@KindUpper()'], ['@KindUpper', '@KindPid()', '@KindPid', '@kind_budget', '3', 'None']),
     (_BUDGET, ['@kind_budget'], ['@KindUpper()', '@KindUpper', "'raw'"]),
     (Sequence[KindSolver], ['[@KindPid()]', '()'], ['[@KindPid]', '@KindPid()', '[3]']),
-])
+  ],
+)
 def test_kinds(annotation, accepted, refused):
   expected = kinds.Expected('thing', annotation)
   assert [text for text in accepted if not expected.accepts(_value(text))] == []
@@ -120,40 +117,81 @@ def _error(binding: str, *files: str) -> str:
   return str(error.value).removeprefix(source)
 
 
-@pytest.mark.parametrize('binding, message', [
-    ('LambdaAgent.cost_bound = @UpperBound', 'LambdaAgent.cost_bound = @UpperBound should be a bound that can be called. '
-     'Write LambdaAgent.cost_bound = @UpperBound().'),
-    ('LambdaAgent.cost_bound = @Ensemble', 'LambdaAgent.cost_bound = @Ensemble should be a bound that can be called. '
-     'Write LambdaAgent.cost_bound = @UpperBound() or @LowerBound() or @MeanBound().'),
-    ('LambdaAgent.solver = @PidLagrangian', 'LambdaAgent.solver = @PidLagrangian should be an object of the kind '
-     'ConstraintSolver. Write LambdaAgent.solver = @PidLagrangian().'),
-    ('LambdaAgent.solver = @UpperBound()', 'LambdaAgent.solver = @UpperBound() should be an object of the kind '
-     'ConstraintSolver. Write LambdaAgent.solver = @AugmentedLagrangian() or @PidLagrangian() or @PrimalDual().'),
-    ('LambdaAgent.posterior_factory = @Swag()', 'LambdaAgent.posterior_factory = @Swag() should be a factory, a reference '
-     'without parentheses. Write LambdaAgent.posterior_factory = @Swag.'),
-    ('LambdaAgent.budget = @raw_budget()', 'LambdaAgent.budget = @raw_budget() should be a budget that can be called. '
-     'Write LambdaAgent.budget = @raw_budget.'),
-    ('make_environment.simulator = @Swag', 'make_environment.simulator = @Swag should be a factory, a reference without '
-     'parentheses. Write make_environment.simulator = @GridCmdp or @GymnasiumTask or @IsolatedEnvironment.'),
-    ("LambdaAgent.batch_size = '16'", "LambdaAgent.batch_size = '16' should be a whole number, 0 or more. "
-     'Write LambdaAgent.batch_size = 16.'),
-    ('LambdaAgent.horizon = -3', 'LambdaAgent.horizon = -3 should be a whole number, 0 or more. '
-     'Write LambdaAgent.horizon = 15.'),
-    ('LambdaAgent.horizon = True', 'LambdaAgent.horizon = True should be a whole number, 0 or more. '
-     'Write LambdaAgent.horizon = 15.'),
-    ('ENVIRONMENT_STEPS = 1e5', 'ENVIRONMENT_STEPS = 100000.0 (used by experiment.environment_steps) should be a whole '
-     'number. Write ENVIRONMENT_STEPS = 100000.'),
-    ("GridCmdp.observations = 'vector'", "GridCmdp.observations = 'vector' should be a sequence in which each is a text in "
-     "quotes. Write GridCmdp.observations = ('vector',)."),
-    ('COST_LIMIT = None', 'COST_LIMIT = None (used by experiment.cost_limit) should be a number or a sequence in which '
-     'each is a number. Write COST_LIMIT = 25.0.'),
-])
+@pytest.mark.parametrize(
+  'binding, message',
+  [
+    (
+      'LambdaAgent.cost_bound = @UpperBound',
+      'LambdaAgent.cost_bound = @UpperBound should be a bound that can be called. '
+      'Write LambdaAgent.cost_bound = @UpperBound().',
+    ),
+    (
+      'LambdaAgent.cost_bound = @Ensemble',
+      'LambdaAgent.cost_bound = @Ensemble should be a bound that can be called. '
+      'Write LambdaAgent.cost_bound = @UpperBound() or @LowerBound() or @MeanBound().',
+    ),
+    (
+      'LambdaAgent.solver = @PidLagrangian',
+      'LambdaAgent.solver = @PidLagrangian should be an object of the kind '
+      'ConstraintSolver. Write LambdaAgent.solver = @PidLagrangian().',
+    ),
+    (
+      'LambdaAgent.solver = @UpperBound()',
+      'LambdaAgent.solver = @UpperBound() should be an object of the kind '
+      'ConstraintSolver. Write LambdaAgent.solver = @AugmentedLagrangian() or @PidLagrangian() or @PrimalDual().',
+    ),
+    (
+      'LambdaAgent.posterior_factory = @Swag()',
+      'LambdaAgent.posterior_factory = @Swag() should be a factory, a reference '
+      'without parentheses. Write LambdaAgent.posterior_factory = @Swag.',
+    ),
+    (
+      'LambdaAgent.budget = @raw_budget()',
+      'LambdaAgent.budget = @raw_budget() should be a budget that can be called. '
+      'Write LambdaAgent.budget = @raw_budget.',
+    ),
+    (
+      'make_environment.simulator = @Swag',
+      'make_environment.simulator = @Swag should be a factory, a reference without '
+      'parentheses. Write make_environment.simulator = @GridCmdp or @GymnasiumTask or @IsolatedEnvironment.',
+    ),
+    (
+      "LambdaAgent.batch_size = '16'",
+      "LambdaAgent.batch_size = '16' should be a whole number, 0 or more. Write LambdaAgent.batch_size = 16.",
+    ),
+    (
+      'LambdaAgent.horizon = -3',
+      'LambdaAgent.horizon = -3 should be a whole number, 0 or more. Write LambdaAgent.horizon = 15.',
+    ),
+    (
+      'LambdaAgent.horizon = True',
+      'LambdaAgent.horizon = True should be a whole number, 0 or more. Write LambdaAgent.horizon = 15.',
+    ),
+    (
+      'ENVIRONMENT_STEPS = 1e5',
+      'ENVIRONMENT_STEPS = 100000.0 (used by experiment.environment_steps) should be a whole '
+      'number. Write ENVIRONMENT_STEPS = 100000.',
+    ),
+    (
+      "GridCmdp.observations = 'vector'",
+      "GridCmdp.observations = 'vector' should be a sequence in which each is a text in "
+      "quotes. Write GridCmdp.observations = ('vector',).",
+    ),
+    (
+      'COST_LIMIT = None',
+      'COST_LIMIT = None (used by experiment.cost_limit) should be a number or a sequence in which '
+      'each is a number. Write COST_LIMIT = 25.0.',
+    ),
+  ],
+)
 def test_wrong_kinds_of_the_projects_own_parts(binding, message):
   assert _error(binding) == message
 
 
 def test_the_line_of_a_file_is_told(folder):
   assert folder.error("STEPS = '3'\n\ntoy_run.steps = %STEPS") == (
-      "1.gin:1: STEPS = '3' (used by toy_run.steps) should be a whole number, 0 or more. Write STEPS = 3.")
+    "1.gin:1: STEPS = '3' (used by toy_run.steps) should be a whole number, 0 or more. Write STEPS = 3."
+  )
   assert folder.error('toy_run.posterior = @ToySwag()\nToySwag.columns = 2.5') == (
-      '1.gin:2: ToySwag.columns = 2.5 should be a whole number, 0 or more. Write ToySwag.columns = 20.')
+    '1.gin:2: ToySwag.columns = 2.5 should be a whole number, 0 or more. Write ToySwag.columns = 20.'
+  )

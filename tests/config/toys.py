@@ -1,14 +1,15 @@
 """Small components for tests of configurations, and a folder of gin files that are about them."""
 
+from collections.abc import Callable
 import dataclasses
 import pathlib
 import textwrap
-from typing import Any, Callable, Protocol
+from typing import Any, Protocol
 
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.config import configuration
 
 ROOT = 'toy_run'
@@ -21,7 +22,6 @@ class ToyPosterior:
 
 @gin.register
 class ToySwag(ToyPosterior):
-
   def __init__(self, decay: float = 0.8, columns: int = 20):
     self.decay = decay
     self.columns = columns
@@ -29,14 +29,12 @@ class ToySwag(ToyPosterior):
 
 @gin.register
 class ToyEnsemble(ToyPosterior):
-
   def __init__(self, members: int = 5):
     self.members = members
 
 
 @gin.register
 class ToyMlp:
-
   def __init__(self, width: int = 1, name: str = ''):
     self.width = width
     self.name = name
@@ -44,7 +42,6 @@ class ToyMlp:
 
 @gin.register
 class ToyCritic:
-
   def __init__(self, mlp: Any = None, eager: bool = False):
     self.mlp = mlp() if eager else mlp
 
@@ -55,24 +52,21 @@ class ToyBare:
 
 
 class ToyProtocol(Protocol):
-
-  def __call__(self) -> None:
-    ...
+  def __call__(self) -> None: ...
 
 
 @gin.register
 class ToyImplementation(ToyProtocol):
   """Inherits a constructor that claims to take any argument."""
 
-  def __call__(self) -> None:
-    ...
+  def __call__(self) -> None: ...
 
 
 @gin.register
 @dataclasses.dataclass
 class ToyDataclass:
   size: int
-  scale: float = 1.
+  scale: float = 1.0
 
 
 gin.external_configurable(np.tanh, 'toy_tanh')
@@ -84,8 +78,14 @@ def toy_environment(task: str, layout: dict[str, Any] | None = None) -> tuple[st
 
 
 @gin.configurable
-def toy_run(posterior: Any = None, critic: Any = None, parts: Any = (), steps: int = 1, learning_rate: float = 1e-3,
-            environment: Any = None) -> Any:
+def toy_run(
+  posterior: Any = None,
+  critic: Any = None,
+  parts: Any = (),
+  steps: int = 1,
+  learning_rate: float = 1e-3,
+  environment: Any = None,
+) -> Any:
   del posterior, parts, steps, learning_rate, environment
   return critic
 
@@ -110,8 +110,10 @@ class Folder:
 
   def parse(self, *layers: str, flags: tuple[str, ...] = (), root: str = ROOT) -> None:
     """Parses texts as the files 1.gin, 2.gin, ..., or files if the names of such are given."""
-    files = [layer if layer.endswith('.gin') else self.write(f'{number}.gin', layer)
-             for number, layer in enumerate(layers, start=1)]
+    files = [
+      layer if layer.endswith('.gin') else self.write(f'{number}.gin', layer)
+      for number, layer in enumerate(layers, start=1)
+    ]
     configuration.parse(files, flags, search_paths=[str(self.path)], root=root)
 
   def error(self, *layers: str, flags: tuple[str, ...] = (), root: str = ROOT) -> str:

@@ -7,9 +7,9 @@ import time
 
 import dm_env
 from dm_env import specs
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import wrappers
@@ -45,8 +45,9 @@ class Walk(core.Environment):
     self._fail(action[0])
     self._position = self._position + action
     self._left -= 1
-    reward = types.CmdpReward(np.float32(self._scale * self._position[0] + self._bias),
-                              np.abs(np.append(self._position, 1)).astype(np.float32))
+    reward = types.CmdpReward(
+      np.float32(self._scale * self._position[0] + self._bias), np.abs(np.append(self._position, 1)).astype(np.float32)
+    )
     observation = self._observation()
     if self._left:
       return dm_env.transition(reward, observation, np.float32(1))
@@ -55,8 +56,10 @@ class Walk(core.Environment):
 
   def _observation(self) -> types.Observation:
     pixel = np.uint8(np.abs(self._position).sum() * 50 % 256)
-    return {'vector': np.append(self._position, self._left).astype(np.float32),
-            'image': np.full((4, 5, 3), pixel) + np.arange(3, dtype=np.uint8)}
+    return {
+      'vector': np.append(self._position, self._left).astype(np.float32),
+      'image': np.full((4, 5, 3), pixel) + np.arange(3, dtype=np.uint8),
+    }
 
   def _fail(self, command: float) -> None:
     if command == RAISE:

@@ -25,6 +25,7 @@ MOVED = ('body_pos', 'geom_rgba')  # What tasks change in a compiled model: they
 
 class Recording(NamedTuple):
   """States of one task."""
+
   xml: list[str]  # Of each layout.
   layout: np.ndarray  # Of each state, [n].
   state: dict[str, np.ndarray]  # By the names of STATE, [n, ...].
@@ -38,11 +39,14 @@ def read(task_id: str) -> Recording:
   loading.safety_gymnasium()
   with np.load(PATH) as file:
     arrays = {name.split('/')[1]: file[name] for name in file.files if name.startswith(f'{task_id}/')}
-  xml = [arrays[f'xml{i}'].tobytes().decode().replace(FOLDER, package_folder())
-         for i in range(1 + int(arrays['layout'].max()))]
+  xml = [
+    arrays[f'xml{i}'].tobytes().decode().replace(FOLDER, package_folder())
+    for i in range(1 + int(arrays['layout'].max()))
+  ]
   state, moved = ({name: arrays[name] for name in names} for names in (STATE, MOVED))
-  return Recording(xml, arrays['layout'], state, moved, arrays['next_qvel'], arrays.get('frames'),
-                   arrays.get('frame_states'))
+  return Recording(
+    xml, arrays['layout'], state, moved, arrays['next_qvel'], arrays.get('frames'), arrays.get('frame_states')
+  )
 
 
 def package_folder() -> str:
@@ -97,6 +101,7 @@ def renderer() -> str:
   """The software or device that draws, and its version. llvmpipe draws the same whatever the width of its vectors."""
   opengl.make_current()
   from OpenGL import GL  # pylint: disable=g-import-not-at-top
+
   name, version = (GL.glGetString(each).decode() for each in (GL.GL_RENDERER, GL.GL_VERSION))
   return re.sub(r', \d+ bits', '', f'{name}, {version}')
 
@@ -108,8 +113,10 @@ def recorded_renderer() -> str:
 
 def main() -> None:
   print(f'MuJoCo {opengl.import_mujoco().__version__}, {renderer()}\n')
-  print('| task | states | largest difference | of them beyond 1e-10 | welds as they come | colliders as they come | '
-        'pictures alike |')
+  print(
+    '| task | states | largest difference | of them beyond 1e-10 | welds as they come | colliders as they come | '
+    'pictures alike |'
+  )
   print('|' + ' --- |' * 7)
   with np.load(PATH) as file:
     tasks = dict.fromkeys(name.split('/')[0] for name in file.files if '/' in name)
@@ -124,8 +131,11 @@ def main() -> None:
     if recording.frames is not None:
       alike = (drawn_frames(recording) == recording.frames).all(axis=(1, 2, 3))
       pictures = f'{alike.sum()} of {len(alike)}'
-    print(f'| {task_id} | {len(restored)} | {restored.max():.0e} | {np.mean(restored > 1e-10):.0%} | '
-          + ''.join(f'{each.max():.0e} in {np.mean(each > 1e-10):.0%} | ' for each in partly) + f'{pictures} |')
+    print(
+      f'| {task_id} | {len(restored)} | {restored.max():.0e} | {np.mean(restored > 1e-10):.0%} | '
+      + ''.join(f'{each.max():.0e} in {np.mean(each > 1e-10):.0%} | ' for each in partly)
+      + f'{pictures} |'
+    )
 
 
 if __name__ == '__main__':

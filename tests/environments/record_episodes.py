@@ -42,16 +42,20 @@ def play(task: str, numbers: range, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(number)
     timestep, rewards, step = environment.reset(), np.zeros(1 + len(names)), 0
     while not timestep.last():
-      action = scripted_driver.drive(built.agent_name, timestep.observation['vector'], kinds,
-                                     step // _TARGET_STEPS % kinds, step, rng, size)
+      action = scripted_driver.drive(
+        built.agent_name, timestep.observation['vector'], kinds, step // _TARGET_STEPS % kinds, step, rng, size
+      )
       timestep = environment.step(action)
       rewards += (timestep.reward.reward, *timestep.reward.cost)
       step += 1
     steps += step
     returns.append(round(float(rewards[0]), 4))
     costs.append(rewards[1:])
-  return dict(returns=returns, costs={name: np.array(costs)[:, i].tolist() for i, name in enumerate(names)},
-              steps_per_second=round(steps / (time.process_time() - start)))
+  return dict(
+    returns=returns,
+    costs={name: np.array(costs)[:, i].tolist() for i, name in enumerate(names)},
+    steps_per_second=round(steps / (time.process_time() - start)),
+  )
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
@@ -61,19 +65,26 @@ def mean_and_error(values: list[float]) -> tuple[float, float]:
 
 def compare(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
   """A Markdown table: what two recordings returned and cost, and how many standard errors they are apart."""
-  lines = [f'| task | of an episode | {theirs["mujoco"]} | {ours["mujoco"]} | difference | in standard errors |',
-           '| --- | --- | --- | --- | --- | --- |']
+  lines = [
+    f'| task | of an episode | {theirs["mujoco"]} | {ours["mujoco"]} | difference | in standard errors |',
+    '| --- | --- | --- | --- | --- | --- |',
+  ]
   for task in ours['tasks']:
     one, other = ours['tasks'][task], theirs['tasks'][task]
     rows = [('return', one['returns'], other['returns'])]
-    rows += [('cost' if name == 'sum' else f'cost, {name}', values, other['costs'][name])
-             for name, values in one['costs'].items() if name == 'sum' or len(one['costs']) > 2]
+    rows += [
+      ('cost' if name == 'sum' else f'cost, {name}', values, other['costs'][name])
+      for name, values in one['costs'].items()
+      if name == 'sum' or len(one['costs']) > 2
+    ]
     for name, values, others in rows:
       (mean, error), (other_mean, other_error) = mean_and_error(values), mean_and_error(others)
       both = math.hypot(error, other_error)
       apart = (mean - other_mean) / both if both else 0.0
-      lines.append(f'| {task} | {name} | {other_mean:.2f} ± {other_error:.2f} | {mean:.2f} ± {error:.2f} | '
-                   f'{mean - other_mean:+.2f} | {apart:+.2f} |')
+      lines.append(
+        f'| {task} | {name} | {other_mean:.2f} ± {other_error:.2f} | {mean:.2f} ± {error:.2f} | '
+        f'{mean - other_mean:+.2f} | {apart:+.2f} |'
+      )
   return '\n'.join(lines)
 
 
@@ -96,8 +107,12 @@ def main() -> None:
     result['tasks'][task] = played = play(task, range(flags.episodes or EPISODES.get(task, 100)))
     speed = played.pop('steps_per_second')
     flags.out.write_text(json.dumps(result) + '\n')
-    print(task, *('{:.2f} +- {:.2f}'.format(*mean_and_error(values)) for values in
-                  (played['returns'], played['costs']['sum'])), f'{speed} steps/s', flush=True)
+    print(
+      task,
+      *('{:.2f} +- {:.2f}'.format(*mean_and_error(values)) for values in (played['returns'], played['costs']['sum'])),
+      f'{speed} steps/s',
+      flush=True,
+    )
 
 
 if __name__ == '__main__':

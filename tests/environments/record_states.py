@@ -28,8 +28,14 @@ from tests.environments import physics_fixture
 from tests.environments import safety_gym_reference
 from tests.environments import scripted_driver
 
-NAVIGATION = (*safety_gym_reference.SG6, 'SafetyCarPush1-v0', 'SafetyCarButton1-v0', 'SafetyPointCircle1-v0',
-              'SafetyAntGoal1-v0', 'SafetyRacecarGoal1-v0')
+NAVIGATION = (
+  *safety_gym_reference.SG6,
+  'SafetyCarPush1-v0',
+  'SafetyCarButton1-v0',
+  'SafetyPointCircle1-v0',
+  'SafetyAntGoal1-v0',
+  'SafetyRacecarGoal1-v0',
+)
 VELOCITY = tuple(f'Safety{robot}Velocity-v1' for robot in ('Ant', 'HalfCheetah', 'Humanoid'))
 _LAYOUTS = 2
 _STEPS = 600  # Of each layout.
@@ -67,8 +73,12 @@ class Recorder:
     after = mujoco.MjData(model)
     physics_fixture.set_state(after, state)
     mujoco.mj_step(model, after)
-    for name, value in dict(state, layout=len(self.layouts) - 1, next_qvel=after.qvel.copy(),
-                            **{name: getattr(model, name).copy() for name in physics_fixture.MOVED}).items():
+    for name, value in dict(
+      state,
+      layout=len(self.layouts) - 1,
+      next_qvel=after.qvel.copy(),
+      **{name: getattr(model, name).copy() for name in physics_fixture.MOVED},
+    ).items():
       self._values[name].append(np.asarray(value))
 
   def add_frame(self, frame: np.ndarray) -> None:
@@ -106,8 +116,9 @@ def record_navigation(task_id: str) -> dict[str, np.ndarray]:
     for step in range(_STEPS):
       target = step // _TARGET_STEPS % kinds
       environment.terminated = False  # An Ant on its back goes on.
-      vector, *_ = environment.step(scripted_driver.drive(
-          task.agent_name, vector, kinds, target, step, rng, environment.action_space.shape[0]))
+      vector, *_ = environment.step(
+        scripted_driver.drive(task.agent_name, vector, kinds, target, step, rng, environment.action_space.shape[0])
+      )
       if recorder.is_wanted(task.model, task.data, step):
         recorder.add(task.model, task.data)
         if step % _FRAME_EVERY == 0:

@@ -5,14 +5,21 @@ import numpy as np
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
 
-SG6 = ('SafetyPointGoal1-v0', 'SafetyPointGoal2-v0', 'SafetyCarGoal1-v0', 'SafetyPointPush1-v0',
-       'SafetyPointButton1-v0', 'SafetyDoggoGoal1-v0')
+SG6 = (
+  'SafetyPointGoal1-v0',
+  'SafetyPointGoal2-v0',
+  'SafetyCarGoal1-v0',
+  'SafetyPointPush1-v0',
+  'SafetyPointButton1-v0',
+  'SafetyDoggoGoal1-v0',
+)
 
 
 def reference(task_id: str, size: int = 64, frameskip_probability: float = 1.0):
   """The task's own `Builder`, which renders `size`x`size` pictures without lidar markers."""
   spec = loading.tasks()[task_id]
   from safety_gymnasium import builder
+
   with np.errstate(over='ignore'):  # In gymnasium's spaces.
     environment = builder.Builder(**spec.kwargs, render_mode='rgb_array', width=size, height=size)
   environment.task.sim_conf.frameskip_binom_p = frameskip_probability

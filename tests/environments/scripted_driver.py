@@ -6,8 +6,9 @@ _BINS = 16  # Of a lidar, over the full circle.
 _TROT_STEPS = 12  # Simulator steps of one stride.
 
 
-def drive(robot: str, vector: np.ndarray, kinds: int, target: int, step: int, rng: np.random.Generator,
-          size: int) -> np.ndarray:
+def drive(
+  robot: str, vector: np.ndarray, kinds: int, target: int, step: int, rng: np.random.Generator, size: int
+) -> np.ndarray:
   """Drives towards the nearest object of one kind, by its lidar, so that goals are reached and costs are paid.
 
   Args:
@@ -20,7 +21,7 @@ def drive(robot: str, vector: np.ndarray, kinds: int, target: int, step: int, rn
     size: Numbers of an action.
   """
   noise = rng.normal(size=size)
-  ring = vector[len(vector) - _BINS * kinds:].reshape(kinds, _BINS)[target]
+  ring = vector[len(vector) - _BINS * kinds :].reshape(kinds, _BINS)[target]
   angle = _wrap((np.argmax(ring) + 0.5) * 2 * np.pi / _BINS)
   if robot == 'Point':
     action = np.array([1.0 if abs(angle) < 1 else 0.0, np.clip(2 * angle, -1, 1)])

@@ -3,9 +3,9 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import test_utils
-import gin
 import numpy as np
 
+import gin
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
 
@@ -49,6 +49,7 @@ def _walk(layout, *actions, **kwargs) -> tuple[list[float], list[list[float]], l
 
 class _ConformanceTest(test_utils.EnvironmentTestMixin):
   """What dm_env asks of environments, over more than one episode."""
+
   KWARGS = {}
 
   def make_object_under_test(self):
@@ -81,19 +82,26 @@ class TerminatingConformanceTest(_ConformanceTest, absltest.TestCase):
 
 
 class RulesTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      ((1, 0), [2, 3]), ((-1, 0), [2, 1]), ((0, 1), [1, 2]), ((0, -1), [3, 2]), ((1, 1), [1, 3]), ((-1, -1), [3, 1]),
-      ((0, 0), [2, 2]), ((5, -5), [3, 3]))
+    ((1, 0), [2, 3]),
+    ((-1, 0), [2, 1]),
+    ((0, 1), [1, 2]),
+    ((0, -1), [3, 2]),
+    ((1, 1), [1, 3]),
+    ((-1, -1), [3, 1]),
+    ((0, 0), [2, 2]),
+    ((5, -5), [3, 3]),
+  )
   def test_moves_are_x_to_the_right_and_y_up(self, action, expected):
     self.assertEqual(_walk(('....G', '.....', '..S..', '.....', '.....'), action)[2], expected)
 
   @parameterized.parameters(
-      ((0, 1), [1, 1]),  # A wall.
-      ((1, 1), [0, 2]),  # To the right, then up: around the corner.
-      ((-1, 1), [0, 0]),
-      ((0, -1), [1, 1]),  # The border.
-      ((1, -1), [1, 2]))  # The border stops one part of the move only.
+    ((0, 1), [1, 1]),  # A wall.
+    ((1, 1), [0, 2]),  # To the right, then up: around the corner.
+    ((-1, 1), [0, 0]),
+    ((0, -1), [1, 1]),  # The border.
+    ((1, -1), [1, 2]),
+  )  # The border stops one part of the move only.
   def test_walls_and_borders_stop_each_part_of_a_move(self, action, expected):
     self.assertEqual(_walk(('.#.G', '.S..'), action)[2], expected)
 
@@ -150,7 +158,6 @@ class RulesTest(parameterized.TestCase):
 
 
 class ReproducibilityTest(absltest.TestCase):
-
   def _episode(self, environment, number: int) -> np.ndarray:
     environment.next_episode = number
     states = [environment.reset().observation['vector']]
@@ -170,7 +177,6 @@ class ReproducibilityTest(absltest.TestCase):
 
 
 class ObservationTest(parameterized.TestCase):
-
   def test_positions_are_all_different_and_span_the_box(self):
     environment = _make(layout=('S.G', '...', '..1'), slip=1.0, observations=('vector',), episode_length=10_000)
     environment.reset()
@@ -207,18 +213,19 @@ class ObservationTest(parameterized.TestCase):
       np.testing.assert_array_equal(after[name], value)
 
   @parameterized.parameters(
-      (dict(observations=('vector', 'lidar')), "'vector', 'image' or both.*lidar"),
-      (dict(observations=()), "'vector', 'image' or both"),
-      (dict(num_constraints=3), 'num_constraints must be 1'),
-      (dict(slip=1.5), 'slip must be a probability'),
-      (dict(episode_length=0), 'episode_length must be at least 1'),
-      (dict(image_size=6), 'too small for a room'),
-      (dict(layout=('S.', 'G')), 'rows of the same length'),
-      (dict(layout='SG'), 'rows of the same length'),
-      (dict(layout=('SGx',)), "got 'x'"),
-      (dict(layout=('S..',)), "no goal 'G'"),
-      (dict(layout=('G..',)), "no start 'S'"),
-      (dict(layout=('S.G#.',)), r'can not be reached from \(row, column\) = \(0, 4\)'))
+    (dict(observations=('vector', 'lidar')), "'vector', 'image' or both.*lidar"),
+    (dict(observations=()), "'vector', 'image' or both"),
+    (dict(num_constraints=3), 'num_constraints must be 1'),
+    (dict(slip=1.5), 'slip must be a probability'),
+    (dict(episode_length=0), 'episode_length must be at least 1'),
+    (dict(image_size=6), 'too small for a room'),
+    (dict(layout=('S.', 'G')), 'rows of the same length'),
+    (dict(layout='SG'), 'rows of the same length'),
+    (dict(layout=('SGx',)), "got 'x'"),
+    (dict(layout=('S..',)), "no goal 'G'"),
+    (dict(layout=('G..',)), "no start 'S'"),
+    (dict(layout=('S.G#.',)), r'can not be reached from \(row, column\) = \(0, 4\)'),
+  )
   def test_clear_errors(self, kwargs, message):
     with self.assertRaisesRegex(ValueError, message):
       _make(**kwargs)
@@ -244,7 +251,6 @@ class ObservationTest(parameterized.TestCase):
 
 
 class ExactValueTest(parameterized.TestCase):
-
   def test_actions_are_mixtures_of_moves(self):
     # (0.3, -0.7): to the right with probability 0.3, down with 0.7; each of nine moves by slips of 0.2.
     environment = _make(layout=('...G', '.S..', '....'), slip=0.2, episode_length=1)
@@ -269,7 +275,8 @@ class ExactValueTest(parameterized.TestCase):
     np.testing.assert_array_equal(grid_cmdp.move_probabilities(grid_cmdp.MOVES), np.eye(9))
 
   @parameterized.parameters(
-      dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True))
+    dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True)
+  )
   def test_random_actions_earn_the_exact_value(self, **kwargs):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
     rng = np.random.default_rng(1)
@@ -278,7 +285,8 @@ class ExactValueTest(parameterized.TestCase):
     _assert_mean(sums, np.append(value, cost_values))
 
   @parameterized.parameters(
-      dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True))
+    dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True)
+  )
   def test_optimal_policy_earns_the_optimum(self, **kwargs):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
     total, num_constraints = grid_cmdp.unconstrained_optimum(environment).cost_values.sum(), kwargs['num_constraints']
@@ -292,7 +300,6 @@ class ExactValueTest(parameterized.TestCase):
 
 
 class DefaultRoomTest(parameterized.TestCase):
-
   @parameterized.parameters(1, 2)
   def test_the_default_limits_bind(self, num_constraints):
     environment = _make(num_constraints=num_constraints)

@@ -12,19 +12,24 @@ from lambda_kit.environments import gymnasium_task
 class Pushy(gymnasium.Env):
   """A picture and two groups of numbers; costs in `info`. Terminates after 3 steps if `mortal`, else stops after 4."""
 
-  observation_space = gymnasium.spaces.Dict({
+  observation_space = gymnasium.spaces.Dict(
+    {
       'view': gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8),
-      'body': gymnasium.spaces.Dict({
-          'angle': gymnasium.spaces.Box(-1, 1, (1,), np.float32), 'speed': gymnasium.spaces.Box(-1, 1, (2,), np.float32)}),
-  })
+      'body': gymnasium.spaces.Dict(
+        {'angle': gymnasium.spaces.Box(-1, 1, (1,), np.float32), 'speed': gymnasium.spaces.Box(-1, 1, (2,), np.float32)}
+      ),
+    }
+  )
   action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 
   def __init__(self, mortal=False, six=False):
     self._mortal, self._six = mortal, six
 
   def _observation(self):
-    return {'view': np.full((4, 4, 3), self._t, np.uint8),
-            'body': {'angle': np.array([self._start], np.float32), 'speed': np.full(2, self._t, np.float32)}}
+    return {
+      'view': np.full((4, 4, 3), self._t, np.uint8),
+      'body': {'angle': np.array([self._start], np.float32), 'speed': np.full(2, self._t, np.float32)},
+    }
 
   def reset(self, *, seed=None, options=None):
     super().reset(seed=seed)
@@ -47,7 +52,6 @@ def _make(task='pushy', seed=0, cost_keys=('cost',), **options):
 
 
 class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
   def make_object_under_test(self):
     return _make(cost_keys=('cost', 'cost_other'))
 
@@ -57,7 +61,6 @@ class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
 
 class SixTupleConformanceTest(ConformanceTest):
-
   def make_object_under_test(self):
     return _make(six=True)
 
@@ -109,6 +112,7 @@ def test_discrete_actions_are_refused():
 @pytest.mark.parametrize('robot', ['Ant', 'HalfCheetah', 'Hopper', 'Humanoid', 'Swimmer', 'Walker2d'])
 def test_velocity_tasks_of_safety_gymnasium(robot, version):
   from gymnasium.envs.mujoco import mujoco_rendering
+
   renderers = dict(mujoco_rendering._ALL_RENDERERS)
   environment = gymnasium_task.GymnasiumTask(0, f'Safety{robot}Velocity-{version}')
   timestep = environment.reset()
@@ -118,7 +122,7 @@ def test_velocity_tasks_of_safety_gymnasium(robot, version):
   picture = environment.render(48, 64)
   assert picture.shape == (48, 64, 3) and picture.std() > 1
   environment.close()
-  assert mujoco_rendering._ALL_RENDERERS == renderers
+  assert renderers == mujoco_rendering._ALL_RENDERERS
 
 
 def test_tasks_of_safety_gymnasium_end_at_their_time_limit():

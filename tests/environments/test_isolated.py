@@ -7,17 +7,16 @@ import signal
 from absl.testing import absltest
 import dm_env
 from dm_env import test_utils
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.environments.processes import isolated
 from lambda_kit.environments import wrappers
+from lambda_kit.environments.processes import isolated
 from lambda_kit.training import environment_loop
-
 from tests import loops
 from tests.environments import parallel_fakes as fakes
 from tests.faults import runs
@@ -25,17 +24,21 @@ from tests.faults import runs
 SEED = 3
 # Eight simulator steps are an episode of three agent steps. The names of observations are not in alphabetical order.
 _make_grid = functools.partial(
-    factory.make_environment, action_repeat=3, simulator=functools.partial(
-        grid_cmdp.GridCmdp, episode_length=8, observations=('vector', 'image'), num_constraints=2))
+  factory.make_environment,
+  action_repeat=3,
+  simulator=functools.partial(
+    grid_cmdp.GridCmdp, episode_length=8, observations=('vector', 'image'), num_constraints=2
+  ),
+)
 _make_walk = lambda seed: wrappers.SinglePrecision(fakes.Walk(seed))
 # What the error says, by fault. Each shows the line where it happened, except for a death without warning.
 _MESSAGES = {
-    fakes.RAISE: '(?s)FaultyWalk failed.*in _fail.*ArithmeticError: the walk has left the plane',
-    fakes.NAN: '(?s)NonFiniteError: The environment returned .* not finite',
-    fakes.HANG: '(?s)step_timeout = 1.0 s.*did not answer in time.*in _fail',
-    fakes.KILL: 'killed by SIGKILL',
-    fakes.CRASH: '(?s)SIGABRT.*in _fail',
-    fakes.EXIT: 'exited with status 7',
+  fakes.RAISE: '(?s)FaultyWalk failed.*in _fail.*ArithmeticError: the walk has left the plane',
+  fakes.NAN: '(?s)NonFiniteError: The environment returned .* not finite',
+  fakes.HANG: '(?s)step_timeout = 1.0 s.*did not answer in time.*in _fail',
+  fakes.KILL: 'killed by SIGKILL',
+  fakes.CRASH: '(?s)SIGABRT.*in _fail',
+  fakes.EXIT: 'exited with status 7',
 }
 
 
@@ -72,7 +75,6 @@ def _assert_same(actual: dm_env.TimeStep, expected: dm_env.TimeStep):
 
 
 class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
-
   def make_object_under_test(self):
     return isolated.IsolatedEnvironment(SEED, functools.partial(_make_grid, action_repeat=1))
 
@@ -81,7 +83,6 @@ class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
 
 class TestEquality:
-
   def test_episodes_equal_those_of_the_environment_itself(self, make):
     """Two episodes by dm_env's rule, another one far on, and a jump back from the midst of it; all with pictures."""
     direct, environment = _make_grid(seed=SEED), make(_make_grid)
@@ -153,7 +154,6 @@ class TestEquality:
 
 
 class TestFailures:
-
   def _check_next_episode(self, environment, number):
     """A whole episode, against the environment itself."""
     direct = _make_walk(SEED)
@@ -257,7 +257,6 @@ class TestFailures:
 
 
 class _Rows:
-
   def __init__(self):
     self.rows = []
 
@@ -266,14 +265,14 @@ class _Rows:
 
 
 class TestLoop:
-
   @pytest.mark.parametrize('fault', _MESSAGES)
   def test_the_loop_gives_up_what_fails_and_goes_on(self, fault, make):
     """Of the episodes 0 to 5 the numbers 1 and 4 fail in their second step."""
     environment = make(functools.partial(fakes.make_faulty_walk, fault=fault), step_timeout=1.0)
     actor = loops.random_actor(environment, seed=0)
     loop = environment_loop.EnvironmentLoop(
-        loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2))
+      loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2)
+    )
     logger = _Rows()
     loop.connect(logger)
     for _ in range(6):

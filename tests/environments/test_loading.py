@@ -87,46 +87,64 @@ if __name__ == '__main__':
 
 @pytest.mark.parametrize('blocked', ['safety_gymnasium', 'mujoco', 'gymnasium'])
 def test_what_is_missing_is_named_with_its_remedy(blocked):
-  printed = _run("""
+  printed = _run(
+    """
 from lambda_kit.environments.safety_gym import environment, loading
 try:
   environment.SafetyGymnasium(0, 'SafetyPointGoal1-v0')
 except loading.SimulatorMissing as error:
   print(error)
-""", blocked=(blocked,))
+""",
+    blocked=(blocked,),
+  )
   assert blocked in printed and '`lambda-kit setup`' in printed and len(printed.splitlines()) == 1
 
 
 def test_a_plain_gymnasium_task_needs_no_safety_gymnasium():
-  assert _run("""
+  assert (
+    _run(
+      """
 import numpy as np
 from lambda_kit.environments import gymnasium_task
 task = gymnasium_task.GymnasiumTask(0, 'Pendulum-v1')
 print(task.reset().observation['vector'].shape)
 assert 'safety_gymnasium' not in sys.modules
-""", blocked=('safety_gymnasium', 'mujoco')) == '(3,)'
+""",
+      blocked=('safety_gymnasium', 'mujoco'),
+    )
+    == '(3,)'
+  )
 
 
 def test_a_gymnasium_task_without_gymnasium_says_so():
-  printed = _run("""
+  printed = _run(
+    """
 from lambda_kit.environments import gymnasium_task
 from lambda_kit.environments.safety_gym import loading
 try:
   gymnasium_task.GymnasiumTask(0, 'Pendulum-v1')
 except loading.SimulatorMissing as error:
   print(error)
-""", blocked=('gymnasium',))
+""",
+    blocked=('gymnasium',),
+  )
   assert 'Pendulum-v1 needs gymnasium' in printed and '`lambda-kit setup`' in printed
 
 
 def test_the_built_in_cmdp_needs_neither_gymnasium_nor_mujoco():
-  assert _run("""
+  assert (
+    _run(
+      """
 import numpy as np
 from lambda_kit import components
 task = components.grid_cmdp.GridCmdp(seed=0)
 task.reset()
 print(task.step(np.zeros(task.action_spec().shape)).reward.cost.shape)
-""", blocked=('safety_gymnasium', 'gymnasium', 'mujoco', 'OpenGL')) == '(1,)'
+""",
+      blocked=('safety_gymnasium', 'gymnasium', 'mujoco', 'OpenGL'),
+    )
+    == '(1,)'
+  )
 
 
 def test_a_package_that_someone_else_imported_is_refused(monkeypatch):
@@ -151,6 +169,7 @@ def test_arrays_without_strides_are_refused(monkeypatch):
 
 def test_another_mujoco_is_warned_of_once(monkeypatch):
   import mujoco
+
   messages = []
   monkeypatch.setattr(mujoco, '__version__', '3.9.0')
   monkeypatch.setattr(physics.logging, 'warning', lambda *arguments: messages.append(arguments))

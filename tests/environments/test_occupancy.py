@@ -12,11 +12,12 @@ from lambda_kit.environments import occupancy
 def _random_cmdp(seed: int, num_states=4, num_actions=3, num_constraints=2, horizon=6) -> occupancy.FiniteCmdp:
   rng = np.random.default_rng(seed)
   return occupancy.FiniteCmdp(
-      transitions=rng.dirichlet(np.full(num_states, 0.3), size=(num_states, num_actions)),
-      rewards=rng.normal(size=(num_states, num_actions)),
-      costs=rng.random((num_states, num_actions, num_constraints)),
-      initial=rng.dirichlet(np.ones(num_states)),
-      horizon=horizon)
+    transitions=rng.dirichlet(np.full(num_states, 0.3), size=(num_states, num_actions)),
+    rewards=rng.normal(size=(num_states, num_actions)),
+    costs=rng.random((num_states, num_actions, num_constraints)),
+    initial=rng.dirichlet(np.ones(num_states)),
+    horizon=horizon,
+  )
 
 
 def _binding_limits(cmdp: occupancy.FiniteCmdp) -> np.ndarray:
@@ -28,8 +29,12 @@ def _binding_limits(cmdp: occupancy.FiniteCmdp) -> np.ndarray:
 def _bandit(horizon: int) -> occupancy.FiniteCmdp:
   """One state. The first action gives 1 and costs (1, 0), the second gives 0 and costs (0, 1)."""
   return occupancy.FiniteCmdp(
-      transitions=np.ones((1, 2, 1)), rewards=np.array([[1.0, 0.0]]), costs=np.eye(2)[None], initial=np.ones(1),
-      horizon=horizon)
+    transitions=np.ones((1, 2, 1)),
+    rewards=np.array([[1.0, 0.0]]),
+    costs=np.eye(2)[None],
+    initial=np.ones(1),
+    horizon=horizon,
+  )
 
 
 def _optimal_value(cmdp: occupancy.FiniteCmdp) -> float:
@@ -37,9 +42,11 @@ def _optimal_value(cmdp: occupancy.FiniteCmdp) -> float:
   values = [0.0] * len(cmdp.initial)
   for _ in range(cmdp.horizon):
     values = [
-        max(cmdp.rewards[s, m] + sum(p * v for p, v in zip(cmdp.transitions[s, m], values))
-            for m in range(cmdp.rewards.shape[1]))
-        for s in range(len(values))
+      max(
+        cmdp.rewards[s, m] + sum(p * v for p, v in zip(cmdp.transitions[s, m], values))
+        for m in range(cmdp.rewards.shape[1])
+      )
+      for s in range(len(values))
     ]
   return sum(p * v for p, v in zip(cmdp.initial, values))
 
@@ -62,18 +69,18 @@ def _whole_program(cmdp: occupancy.FiniteCmdp, limits: np.ndarray) -> tuple[floa
 
 
 class EvaluateTest(parameterized.TestCase):
-
   def test_hand_calculation(self):
     # From state 0, action 0 stays and action 1 leads to state 1, which is never left and gives 5 and costs 1 a step.
     # Each step in state 0 gives 1. With probability 1/4 for action 1 the agent is in state 0 at t = 0, 1, 2 with
     # probabilities 1, 3/4, 9/16, sum 37/16, and in state 1 for the other 3 - 37/16 = 11/16 of three steps:
     # value 37/16 + 5 * 11/16 = 23/4, cost 11/16.
     cmdp = occupancy.FiniteCmdp(
-        transitions=np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]),
-        rewards=np.array([[1.0, 1.0], [5.0, 5.0]]),
-        costs=np.array([[[0.0], [0.0]], [[1.0], [1.0]]]),
-        initial=np.array([1.0, 0.0]),
-        horizon=3)
+      transitions=np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]]),
+      rewards=np.array([[1.0, 1.0], [5.0, 5.0]]),
+      costs=np.array([[[0.0], [0.0]], [[1.0], [1.0]]]),
+      initial=np.array([1.0, 0.0]),
+      horizon=3,
+    )
     value, cost_values = occupancy.evaluate(cmdp, np.array([[0.75, 0.25], [0.5, 0.5]]))
     self.assertAlmostEqual(value, 23 / 4)
     np.testing.assert_allclose(cost_values, [11 / 16])
@@ -101,7 +108,6 @@ class EvaluateTest(parameterized.TestCase):
 
 
 class SolveTest(parameterized.TestCase):
-
   @parameterized.parameters(range(4))
   def test_without_limits_is_value_iteration(self, seed):
     cmdp = _random_cmdp(seed)
@@ -179,7 +185,6 @@ class SolveTest(parameterized.TestCase):
 
 
 class SolveStationaryTest(parameterized.TestCase):
-
   @parameterized.parameters(range(4))
   def test_attains_its_value_within_the_limits(self, seed):
     cmdp = _random_cmdp(seed, horizon=30)

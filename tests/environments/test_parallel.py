@@ -10,13 +10,11 @@ import threading
 import time
 
 import dm_env
-import jax  # pylint: disable=unused-import; workers must not inherit it.
 import numpy as np
 import pytest
 
 from lambda_kit import types
 from lambda_kit.environments.processes import parallel
-
 from tests.environments import parallel_fakes as fakes
 
 SEED = 3
@@ -77,7 +75,6 @@ def _wait_until_gone(process_ids: list[int], seconds: float = 10.0) -> bool:
 
 
 class TestSteps:
-
   @pytest.mark.parametrize('num_workers', [None, 2, 1])
   def test_steps_equal_those_of_serial_environments(self, num_workers):
     """Episodes of 3, 4, 5, 3, ... steps, with both kinds of ends, by dm_env's rule."""
@@ -125,8 +122,9 @@ class TestSteps:
         _assert_rows_same(next_timestep, expected)
         assert not next_timestep.first().any()
         # The walk adds its action: the true last position can't be that of the next episode.
-        np.testing.assert_array_equal(next_timestep.observation['vector'][:, :2],
-                                      timestep.observation['vector'][:, :2] + actions)
+        np.testing.assert_array_equal(
+          next_timestep.observation['vector'][:, :2], timestep.observation['vector'][:, :2] + actions
+        )
         timestep = environments.reset_done()
         for i in range(2):
           if expected[i].last():
@@ -170,15 +168,26 @@ class TestSteps:
       assert environments.step(np.zeros((1, 2))).reward.reward == 0
 
   def test_bad_input_is_refused_before_anything_is_sent(self):
-    for arguments in (dict(num_environments=0), dict(num_workers=0), dict(num_workers=2), dict(seed=-1),
-                      dict(step_timeout=0), dict(max_restarts=-1)):
+    for arguments in (
+      dict(num_environments=0),
+      dict(num_workers=0),
+      dict(num_workers=2),
+      dict(seed=-1),
+      dict(step_timeout=0),
+      dict(max_restarts=-1),
+    ):
       with pytest.raises(ValueError, match=next(iter(arguments)) if 'step_timeout' not in arguments else 'Time-outs'):
         parallel.ParallelEnvironments(**dict(environment_factory=fakes.Walk, num_environments=1, seed=0) | arguments)
     (serial,) = _serial(1)
     with parallel.ParallelEnvironments(fakes.Walk, 1, SEED) as environments:
       environments.reset()
-      for actions, message in [(np.zeros(2), 'shape'), (np.zeros((2, 2)), 'shape'), (np.full((1, 2), np.nan), 'finite'),
-                               (np.full((1, 2), 1e300), 'finite'), (np.zeros((1, 2), complex), 'type')]:
+      for actions, message in [
+        (np.zeros(2), 'shape'),
+        (np.zeros((2, 2)), 'shape'),
+        (np.full((1, 2), np.nan), 'finite'),
+        (np.full((1, 2), 1e300), 'finite'),
+        (np.zeros((1, 2), complex), 'type'),
+      ]:
         with pytest.raises(ValueError, match=message):
           environments.step(actions)
       for numbers in ([0, 1], [-1], [0.5]):
@@ -189,7 +198,6 @@ class TestSteps:
 
 
 class TestFailures:
-
   def _check_replacement(self, fail, caplog, **kwargs) -> str:
     """Environment 1 of 3 fails in its second step; checks it and the others, and returns what was logged."""
     serial = _serial(3)
@@ -206,8 +214,9 @@ class TestFailures:
         actions[1, 1, 0] = command
       # Episode 0 of environment 1 is dropped, and its row begins episode 1.
       batched = environments.step(actions[1])
-      _assert_rows_same(batched, {0: serial[0].step(actions[1, 0]), 1: serial[1].reset(),
-                                  2: serial[2].step(actions[1, 2])})
+      _assert_rows_same(
+        batched, {0: serial[0].step(actions[1, 0]), 1: serial[1].reset(), 2: serial[2].step(actions[1, 2])}
+      )
       np.testing.assert_array_equal(environments.episode_numbers, [1, 2, 1])
       assert environments.num_restarts == 1
       for step_actions in actions[2:]:
@@ -217,8 +226,7 @@ class TestFailures:
     return record.getMessage()
 
   def test_a_killed_worker_is_replaced(self, caplog):
-    logged = self._check_replacement(
-        lambda environments: os.kill(environments.process_ids[1], signal.SIGKILL), caplog)
+    logged = self._check_replacement(lambda environments: os.kill(environments.process_ids[1], signal.SIGKILL), caplog)
     assert 'killed by SIGKILL' in logged
 
   def test_an_exception_is_logged_and_the_worker_replaced(self, caplog):
@@ -311,7 +319,6 @@ class TestFailures:
 
 
 class TestEnd:
-
   def test_close_leaves_nothing_behind(self):
     def open_files():
       gc.collect()
@@ -351,6 +358,7 @@ class TestEnd:
 
   def test_an_interrupt_closes(self):
     """Half of a batched step may have been taken by then."""
+
     def interrupt(*unused):
       raise KeyboardInterrupt()
 
@@ -368,7 +376,7 @@ class TestEnd:
 
   def _run_parent(self, program: str) -> tuple[subprocess.Popen, list[int]]:
     """Runs another parent, as a script that must not be imported by workers; returns it and its workers."""
-    program = textwrap.dedent('''
+    program = textwrap.dedent("""
         import sys, time
         import numpy as np
         from lambda_kit.environments.processes import parallel
@@ -376,9 +384,14 @@ class TestEnd:
         environments = parallel.ParallelEnvironments(fakes.Walk, 2, seed=0)
         environments.reset()
         print(*environments.process_ids, flush=True)
-        ''') + textwrap.dedent(program)
-    process = subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)})
+        """) + textwrap.dedent(program)
+    process = subprocess.Popen(
+      [sys.executable, '-c', program],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)},
+    )
     return process, [int(word) for word in process.stdout.readline().split()]
 
   def test_workers_end_with_a_parent_that_was_killed(self):

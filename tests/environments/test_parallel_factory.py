@@ -3,12 +3,11 @@
 import functools
 import threading
 
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.environments.processes import parallel
-
 from tests.environments import parallel_fakes as fakes
 
 SEED = 3
@@ -65,18 +64,18 @@ def test_what_can_not_be_sent_is_refused():
 
 
 def test_a_reference_takes_its_bindings_along():
-  factory = _configured('''
+  factory = _configured("""
       _receive.factory = @make_walk
       make_walk.scale = 3.0
       train/make_walk.bias = 4.0
-      ''')
+      """)
   assert _rewards(factory) == _expected(scale=3.0)
 
 
 def test_a_scoped_reference_with_macros_and_nested_references():
   if 'planes.FACTOR' not in gin.config._CONSTANTS:  # pylint: disable=protected-access
     gin.constant('planes.FACTOR', 3.0)
-  factory = _configured('''
+  factory = _configured("""
       _receive.factory = @train/make_walk
       BIAS = @add()
       UNRELATED = @unknown_to_workers
@@ -86,7 +85,7 @@ def test_a_scoped_reference_with_macros_and_nested_references():
       train/add.left = 0.5
       add.left = 8.0
       unknown_to_workers.value = %UNRELATED
-      ''')
+      """)
   # A macro evaluates its reference in the macro's own scope, as in this process.
   local = factory(seed=parallel.environment_seed(SEED, 0))
   local.reset()
@@ -96,20 +95,20 @@ def test_a_scoped_reference_with_macros_and_nested_references():
 
 
 def test_the_scope_that_is_open_counts():
-  factory = _configured('''
+  factory = _configured("""
       _receive.factory = @make_walk
       train/make_walk.bias = 4.0
-      ''')
+      """)
   with gin.config_scope('train'):
     assert _rewards(factory) == _expected(bias=4.0)
 
 
 def test_a_class_and_its_scope():
-  factory = _configured('''
+  factory = _configured("""
       _receive.factory = @train/planes.Walk
       planes.Walk.scale = 5.0
       train/planes.Walk.bias = 2.0
-      ''')
+      """)
   assert _rewards(factory) == _expected(scale=5.0, bias=2.0)
 
 
@@ -136,6 +135,7 @@ def test_bindings_that_come_too_late_are_an_error():
 
 def test_configurables_of_a_function():
   """No module has this one."""
+
   @gin.register('local_walk', module='local')
   def make(seed, bias=0.0):
     return fakes.Walk(seed, bias=bias)
@@ -146,11 +146,11 @@ def test_configurables_of_a_function():
 
 
 def test_bindings_used_by_workers_are_operative_here():
-  factory = _configured('''
+  factory = _configured("""
       _receive.factory = @make_walk
       SCALE = 3.0
       make_walk.scale = %SCALE
-      ''')
+      """)
   assert 'make_walk.' not in gin.operative_config_str()
   _rewards(factory)
   operative = gin.operative_config_str()

@@ -25,24 +25,30 @@ SG6 = safety_gym_reference.SG6
 _TOLERANCE = 1e-10  # Of velocities, in m/s and rad/s.
 
 measured = pytest.mark.skipif(
-    not (physics.version() or '').startswith(f'{physics.MEASURED}.'),
-    reason=f'MuJoCo {physics.version()} is known to differ from 2.3.3; {physics.MEASURED} is compared.')
+  not (physics.version() or '').startswith(f'{physics.MEASURED}.'),
+  reason=f'MuJoCo {physics.version()} is known to differ from 2.3.3; {physics.MEASURED} is compared.',
+)
 
 
 @measured
-@pytest.mark.parametrize('task_id', [*SG6, 'SafetyCarPush1-v0', 'SafetyPointCircle1-v0', 'SafetyAntVelocity-v1',
-                                     'SafetyHalfCheetahVelocity-v1'])
+@pytest.mark.parametrize(
+  'task_id',
+  [*SG6, 'SafetyCarPush1-v0', 'SafetyPointCircle1-v0', 'SafetyAntVelocity-v1', 'SafetyHalfCheetahVelocity-v1'],
+)
 def test_one_step_leads_to_the_recorded_velocities(task_id):
   assert physics_fixture.velocity_differences(physics_fixture.read(task_id)).max() < _TOLERANCE
 
 
 @measured
-@pytest.mark.parametrize('task_id,share,largest', [
+@pytest.mark.parametrize(
+  'task_id,share,largest',
+  [
     ('SafetyCarButton1-v0', 0.82, 7e-3),  # Spheres on cylinders: wheels on buttons.
     ('SafetyAntGoal1-v0', 0.95, 7e-3),  # Capsules on boxes: legs on vases.
     ('SafetyRacecarGoal1-v0', 0.0, 5e-3),
     ('SafetyHumanoidVelocity-v1', 0.66, 2e-5),
-])
+  ],
+)
 def test_where_velocities_differ_is_known(task_id, share, largest):
   """The share of states, most of them chosen for their contacts, that agree. docs/physics.md tells of them."""
   differences = physics_fixture.velocity_differences(physics_fixture.read(task_id))
@@ -51,9 +57,15 @@ def test_where_velocities_differ_is_known(task_id, share, largest):
 
 
 @measured
-@pytest.mark.parametrize('task_id,left_out,least', [
-    ('SafetyPointButton1-v0', '_soften_welds', 0.1), ('SafetyCarButton1-v0', '_soften_welds', 0.1),
-    ('SafetyCarGoal1-v0', '_disable_new_colliders', 1e-3), ('SafetyCarPush1-v0', '_disable_new_colliders', 1e-3)])
+@pytest.mark.parametrize(
+  'task_id,left_out,least',
+  [
+    ('SafetyPointButton1-v0', '_soften_welds', 0.1),
+    ('SafetyCarButton1-v0', '_soften_welds', 0.1),
+    ('SafetyCarGoal1-v0', '_disable_new_colliders', 1e-3),
+    ('SafetyCarPush1-v0', '_disable_new_colliders', 1e-3),
+  ],
+)
 def test_no_part_of_the_restoration_can_be_left_out(task_id, left_out, least):
   recording = physics_fixture.read(task_id)
   with mock.patch.object(physics, left_out, lambda model: None):
@@ -130,14 +142,19 @@ def test_all_worlds_are_restored():
   plain = opengl.import_mujoco().MjModel.from_xml_string(xml)
   expected = physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(xml))
   assert not np.array_equal(plain.eq_data, expected.eq_data) and plain.opt.disableflags != expected.opt.disableflags
-  for model in (ours._task.model, again._task.model, world.PictureModel(xml).model,
-                theirs._gymnasium.unwrapped.task.model):
+  for model in (
+    ours._task.model,
+    again._task.model,
+    world.PictureModel(xml).model,
+    theirs._gymnasium.unwrapped.task.model,
+  ):
     np.testing.assert_allclose(model.eq_data[:, 10], expected.eq_data[:, 10], rtol=1e-12)
     assert model.opt.disableflags == expected.opt.disableflags
 
 
 def test_velocity_tasks_have_nothing_to_restore():
   from lambda_kit.environments.safety_gym import making
+
   mujoco = opengl.import_mujoco()
   known = {mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE}
   tasks = [task for task in loading.tasks() if 'Velocity' in task]
@@ -147,9 +164,18 @@ def test_velocity_tasks_have_nothing_to_restore():
     assert model.neq == 0 and set(model.geom_type) <= {int(kind) for kind in known}, task
 
 
-@pytest.mark.parametrize('version,fragments', [
-    ('3.3.7', None), ('3.3.0', None), ('2.3.3', None),
-    ('3.4.0', ['MuJoCo 3.4.0', 'boxes', '0.1 to 0.2', "'mujoco==3.3.*'"]), ('3.30.1', ['boxes']), ('4.0.0', ['boxes']), ('3.1.6', ['not compared'])])
+@pytest.mark.parametrize(
+  'version,fragments',
+  [
+    ('3.3.7', None),
+    ('3.3.0', None),
+    ('2.3.3', None),
+    ('3.4.0', ['MuJoCo 3.4.0', 'boxes', '0.1 to 0.2', "'mujoco==3.3.*'"]),
+    ('3.30.1', ['boxes']),
+    ('4.0.0', ['boxes']),
+    ('3.1.6', ['not compared']),
+  ],
+)
 def test_other_versions_are_warned_of(version, fragments):
   with mock.patch.object(physics.logging, 'warning') as warning:
     physics.warn_if_different(version)
@@ -168,8 +194,10 @@ def test_of_python_3_14_it_is_said_which_versions_it_has(monkeypatch):
 
 
 def test_the_version_is_told_without_an_import():
-  script = ('import sys; from lambda_kit.environments.safety_gym import physics; '
-            'print(physics.version(), "mujoco" in sys.modules)')
+  script = (
+    'import sys; from lambda_kit.environments.safety_gym import physics; '
+    'print(physics.version(), "mujoco" in sys.modules)'
+  )
   printed = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, check=True).stdout.split()
   assert printed == [opengl.import_mujoco().__version__, 'False']
 

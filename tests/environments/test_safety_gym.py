@@ -29,8 +29,9 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
       timestep = ours.reset()
       step = 0
       while not timestep.last():
-        action = scripted_driver.drive(ours._task.agent_name, vector, kinds, step // 100 % kinds, step, rng,
-                                       ours.action_spec().shape[0])
+        action = scripted_driver.drive(
+          ours._task.agent_name, vector, kinds, step // 100 % kinds, step, rng, ours.action_spec().shape[0]
+        )
         vector, reward, cost, terminated, truncated, info = theirs.step(action)
         timestep = ours.step(action)
         step += 1
@@ -70,6 +71,7 @@ def test_pixels_equal_those_of_safety_gymnasium(task_id):
 def test_layouts_are_compiled_as_by_safety_gymnasium(task_id):
   """All numbers of the model, textures apart, for a layout that the picture's model was not compiled with."""
   import mujoco
+
   ours = environment_lib.SafetyGymnasium(seed=1, task=task_id, observations=('vector',))
   ours.reset()
   picture = world.PictureModel(ours._simulation.xml)

@@ -43,16 +43,16 @@ class ImageConformanceTest(_Conformance, absltest.TestCase):
 
 
 class ManyCostsConformanceTest(_Conformance, absltest.TestCase):
-  options = dict(observations=('image', 'vector'), image_size=16, task='SafetyPointGoal2-v0',
-                 constraints=('hazards', 'vases'))
+  options = dict(
+    observations=('image', 'vector'), image_size=16, task='SafetyPointGoal2-v0', constraints=('hazards', 'vases')
+  )
 
 
 class WrappedConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return factory.make_environment(
-        seed=0, action_repeat=2,
-        simulator=lambda seed: _make(seed=seed, observations=('vector',), episode_length=7))
+      seed=0, action_repeat=2, simulator=lambda seed: _make(seed=seed, observations=('vector',), episode_length=7)
+    )
 
 
 def _play(environment, actions):
@@ -121,8 +121,8 @@ def test_powers_of_lidars_follow_the_vector():
   for expected, timestep in zip(_play(plain, _random_actions(plain, 5)), _play(powers, _random_actions(powers, 5))):
     expected, vector = expected.observation['vector'], timestep.observation['vector']
     np.testing.assert_array_equal(vector[:60], expected)
-    np.testing.assert_allclose(vector[60:108], expected[12:]**2, rtol=1e-12)
-    np.testing.assert_allclose(vector[108:], expected[12:]**24, rtol=1e-12)
+    np.testing.assert_allclose(vector[60:108], expected[12:] ** 2, rtol=1e-12)
+    np.testing.assert_allclose(vector[108:], expected[12:] ** 24, rtol=1e-12)
   assert plain.observation_spec()['vector'].shape == (60,) and powers.observation_spec()['vector'].shape == (156,)
 
 
@@ -167,8 +167,10 @@ def test_separate_constraints_split_the_total_cost():
   assert (1.0, 0.0, 1.0) in seen and (0.0, 1.0, 1.0) in seen
 
 
-@pytest.mark.parametrize('task,kinds', [
-    ('SafetyPointGoal2-v0', ('goal', 'hazard', 'vase')), ('SafetyPointButton1-v0', ('button', 'hazard', 'gremlin'))])
+@pytest.mark.parametrize(
+  'task,kinds',
+  [('SafetyPointGoal2-v0', ('goal', 'hazard', 'vase')), ('SafetyPointButton1-v0', ('button', 'hazard', 'gremlin'))],
+)
 def test_objects_are_in_the_picture(task, kinds):
   """Turns on the spot. Pixels that change when a kind of object is made invisible are that object's."""
   environment = _make(task=task, seed=1)
@@ -202,18 +204,23 @@ def test_the_original_camera_differs_for_doggo_alone():
 
 def test_the_box_of_observable_push_is_transparent():
   solid, transparent = (_make(task='SafetyPointPush1-v0', box_alpha=alpha, seed=2) for alpha in (1.0, 0.5))
-  images = [[environment.reset().observation['image']] +
-            [environment.step_many(np.array([0.0, 1.0]), 10).observation['image'] for _ in range(25)]
-            for environment in (solid, transparent)]
+  images = [
+    [environment.reset().observation['image']]
+    + [environment.step_many(np.array([0.0, 1.0]), 10).observation['image'] for _ in range(25)]
+    for environment in (solid, transparent)
+  ]
   assert not np.array_equal(*images)
-  seen_vector = [_make(task='SafetyPointPush1-v0', box_alpha=alpha, seed=2, observations=('vector',)).reset()
-                 for alpha in (1.0, 0.5)]
+  seen_vector = [
+    _make(task='SafetyPointPush1-v0', box_alpha=alpha, seed=2, observations=('vector',)).reset() for alpha in (1.0, 0.5)
+  ]
   np.testing.assert_array_equal(seen_vector[0].observation['vector'], seen_vector[1].observation['vector'])
 
 
 def test_cheaper_pictures_are_by_request_only():
-  images = [_make(seed=1, **options).reset().observation['image']
-            for options in ({}, dict(multisampling=0), dict(reflections=False))]
+  images = [
+    _make(seed=1, **options).reset().observation['image']
+    for options in ({}, dict(multisampling=0), dict(reflections=False))
+  ]
   assert not np.array_equal(images[0], images[1]) and not np.array_equal(images[0], images[2])
   assert np.abs(images[0].astype(int) - images[1]).mean() < 8  # Yet the same view.
 
@@ -229,7 +236,9 @@ def test_frameskip_noise_shortens_steps():
   assert taken == pytest.approx(5.0, abs=4 * np.sqrt(10 * 0.25 / 200))
 
 
-@pytest.mark.parametrize('options,message', [
+@pytest.mark.parametrize(
+  'options,message',
+  [
     (dict(task='SafetyPointGol1-v0'), 'SafetyPointGoal1-v0'),
     (dict(task='SafetyPointGoal1Vision-v0'), 'observations'),
     (dict(observations=('picture',)), 'picture'),
@@ -238,7 +247,8 @@ def test_frameskip_noise_shortens_steps():
     (dict(frameskip_probability=0.0), 'frameskip_probability'),
     (dict(image_size=0), 'at least one pixel'),
     (dict(task='SafetyRacecarGoal1-v0', original_camera=True), 'Racecar'),
-])
+  ],
+)
 def test_bad_options_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     _make(**options).reset()

@@ -70,7 +70,6 @@ class Counter(core.Environment):
 
 
 class _Conformance(test_utils.EnvironmentTestMixin):
-
   def make_action_sequence(self):
     spec = self.environment.action_spec()
     for _ in range(20):
@@ -78,31 +77,26 @@ class _Conformance(test_utils.EnvironmentTestMixin):
 
 
 class FakeConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return Counter()
 
 
 class ActionRepeatConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return wrappers.ActionRepeat(Counter(), 2)
 
 
 class RescaleActionsConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return wrappers.RescaleActions(Counter())
 
 
 class SinglePrecisionConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return wrappers.SinglePrecision(Counter())
 
 
 class AllConformanceTest(_Conformance, absltest.TestCase):
-
   def make_object_under_test(self):
     return factory.make_environment(seed=0, simulator=Counter, action_repeat=3)
 
@@ -154,7 +148,8 @@ def test_numbers_that_are_not_finite_are_refused(poison):
   environment.reset()
   with pytest.raises(wrappers.NonFiniteError, match="observation.'vector'"):
     environment._environment._environment._environment.step = lambda action: dm_env.transition(
-        types.CmdpReward(0.0, np.zeros(2)), {'vector': np.array([poison, 0.0])})
+      types.CmdpReward(0.0, np.zeros(2)), {'vector': np.array([poison, 0.0])}
+    )
     environment.step(np.zeros(2))
 
 
@@ -163,7 +158,6 @@ def test_bad_options_are_named():
     wrappers.ActionRepeat(Counter(), 0)
 
   class Unbounded(Counter):
-
     def action_spec(self):
       return specs.BoundedArray((2,), np.float64, -np.inf, np.inf)
 

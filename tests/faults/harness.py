@@ -7,6 +7,7 @@
 Exits with 1 if a run did not come to the same end as one that nobody hurt, to the bit. Its files stay then.
 """
 
+from collections.abc import Callable, Iterator
 import dataclasses
 import json
 import pathlib
@@ -14,7 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from typing import Any, Callable, Iterator
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -27,10 +28,14 @@ from tests.faults import injection
 from tests.faults import runs
 from tests.faults import scenarios
 
-_PARTS = flags.DEFINE_list('parts', ['kills', 'signals', 'checkpoints', 'episodes', 'logs', 'disk', 'cost'],
-                           'What to do, of kills, signals, checkpoints, episodes, logs, disk and cost.')
-_KILLS = flags.DEFINE_integer('kills', 30, 'How often the random agent\'s run is killed; LAMBDA\'s: a fifth of it.',
-                              lower_bound=5)
+_PARTS = flags.DEFINE_list(
+  'parts',
+  ['kills', 'signals', 'checkpoints', 'episodes', 'logs', 'disk', 'cost'],
+  'What to do, of kills, signals, checkpoints, episodes, logs, disk and cost.',
+)
+_KILLS = flags.DEFINE_integer(
+  'kills', 30, "How often the random agent's run is killed; LAMBDA's: a fifth of it.", lower_bound=5
+)
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.')
 _JSON = flags.DEFINE_string('json', None, 'File to write the results to.')
 
@@ -49,10 +54,10 @@ class _Runs:
   def __call__(self, name: str) -> scenarios.Run:
     if name not in self._made:
       arguments = {
-          'random': runs.RANDOM,
-          'long random': (*runs.RANDOM, '--gin_bindings=ENVIRONMENT_STEPS = 20_000'),
-          'gather': runs.GATHER,
-          'lambda': runs.LAMBDA,
+        'random': runs.RANDOM,
+        'long random': (*runs.RANDOM, '--gin_bindings=ENVIRONMENT_STEPS = 20_000'),
+        'gather': runs.GATHER,
+        'lambda': runs.LAMBDA,
       }[name]
       self._made[name] = scenarios.Run(self._folder / name.replace(' ', '-'), arguments)
     return self._made[name]
@@ -66,8 +71,9 @@ def _kill(made: _Runs) -> Iterator[scenarios.Result]:
 
 def _signal(made: _Runs) -> Iterator[scenarios.Result]:
   for name, times in (('long random', 4), ('lambda', 2)):
-    result = scenarios.signals(made(name), (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT)[-times:] * 2,
-                               _SEED.value)
+    result = scenarios.signals(
+      made(name), (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT)[-times:] * 2, _SEED.value
+    )
     yield dataclasses.replace(result, fault=f'{result.fault} ({name})')
 
 
@@ -101,8 +107,12 @@ def _fill_disk(made: _Runs) -> Iterator[scenarios.Result]:
 
 
 _FAULTS: dict[str, Callable[[_Runs], Iterator[scenarios.Result]]] = {
-    'kills': _kill, 'signals': _signal, 'checkpoints': _damage_checkpoints, 'episodes': _damage_episodes,
-    'logs': _damage_logs, 'disk': _fill_disk,
+  'kills': _kill,
+  'signals': _signal,
+  'checkpoints': _damage_checkpoints,
+  'episodes': _damage_episodes,
+  'logs': _damage_logs,
+  'disk': _fill_disk,
 }
 
 
@@ -112,7 +122,7 @@ def _print_results(results: list[scenarios.Result], folder: pathlib.Path) -> Non
     table.add_column(heading, justify='left' if heading in ('fault', 'message seen') else 'right')
   for result in results:
     message = result.message.replace(f'{folder}/', '')
-    message = message[:_MESSAGE_WIDTH] if result.is_good else message[-3 * _MESSAGE_WIDTH:]
+    message = message[:_MESSAGE_WIDTH] if result.is_good else message[-3 * _MESSAGE_WIDTH :]
     table.add_row(result.fault, str(result.injected), str(result.survived), str(result.rows_lost), message)
   rich_console.Console(width=140).print(table)
 
@@ -122,8 +132,13 @@ def _print_cost(rows: list[dict[str, Any]]) -> None:
   for heading in ('episodes', 'replay MB', 'written KB', 'of these, episode KB', 'seconds'):
     table.add_column(heading, justify='right')
   for row in rows:
-    table.add_row(f'{row["episodes"]:,}', f'{row["replay_bytes"] / 1e6:.1f}', f'{row["written_bytes"] / 1e3:.2f}',
-                  f'{row["episode_bytes"] / 1e3:.2f}', f'{row["seconds"]:.3f}')
+    table.add_row(
+      f'{row["episodes"]:,}',
+      f'{row["replay_bytes"] / 1e6:.1f}',
+      f'{row["written_bytes"] / 1e3:.2f}',
+      f'{row["episode_bytes"] / 1e3:.2f}',
+      f'{row["seconds"]:.3f}',
+    )
   rich_console.Console(width=140).print(table)
 
 

@@ -1,5 +1,6 @@
 """What is done to runs: moments to strike at, ways to damage files, and a disk that is soon full."""
 
+from collections.abc import Callable
 import contextlib
 import hashlib
 import json
@@ -8,7 +9,6 @@ import pathlib
 import random
 import subprocess
 import time
-from typing import Callable
 
 from lambda_kit.training.checkpoints import store as store_lib
 from tests.faults import runs

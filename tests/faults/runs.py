@@ -1,32 +1,58 @@
 """Small runs in processes of their own, to be hurt."""
 
+from collections.abc import Callable, Sequence
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 from safetensors import numpy as safetensors_numpy
 
-from lambda_kit.training.checkpoints import store as store_lib
 from lambda_kit.replay import episodes
+from lambda_kit.training.checkpoints import store as store_lib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-_SIZES = ('experiment.evaluate_every = 300', 'experiment.evaluation_episodes = 2',
-          'experiment.with_video = False', 'experiment.checkpoint_steps = 200', 'GridCmdp.episode_length = 20')
-RANDOM = ('--gin_file=gin/tasks/grid.gin', '--gin_file=gin/agents/random.gin',
-          *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')))
-LAMBDA = ('--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in (
-    *_SIZES, 'ENVIRONMENT_STEPS = 1_000', 'WIDTH = 8', 'PeriodicUpdates.first = 100',
-    'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.every = 50', 'PeriodicUpdates.updates = 2',
-    'LambdaAgent.num_start_states = 16',
-    'LambdaAgent.batch_size = 4', 'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3',
-    'EpisodeBuffer.sequence_length = 5', 'EpisodeBuffer.max_bytes = 12_000',
-    'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2')))
+_SIZES = (
+  'experiment.evaluate_every = 300',
+  'experiment.evaluation_episodes = 2',
+  'experiment.with_video = False',
+  'experiment.checkpoint_steps = 200',
+  'GridCmdp.episode_length = 20',
+)
+RANDOM = (
+  '--gin_file=gin/tasks/grid.gin',
+  '--gin_file=gin/agents/random.gin',
+  *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')),
+)
+LAMBDA = (
+  '--gin_file=gin/tasks/grid.gin',
+  *(
+    f'--gin_bindings={binding}'
+    for binding in (
+      *_SIZES,
+      'ENVIRONMENT_STEPS = 1_000',
+      'WIDTH = 8',
+      'PeriodicUpdates.first = 100',
+      'PeriodicUpdates.initial_updates = 3',
+      'PeriodicUpdates.every = 50',
+      'PeriodicUpdates.updates = 2',
+      'LambdaAgent.num_start_states = 16',
+      'LambdaAgent.batch_size = 4',
+      'LambdaAgent.num_samples = 2',
+      'LambdaAgent.horizon = 3',
+      'EpisodeBuffer.sequence_length = 5',
+      'EpisodeBuffer.max_bytes = 12_000',
+      'Swag.burn_in = 1',
+      'Swag.period = 1',
+      'Swag.num_models = 2',
+    )
+  ),
+)
 
 # Gathers episodes by LAMBDA's actor and never learns: a replay without the seconds of compiling a learner.
 GATHER = (*LAMBDA, '--gin_bindings=PeriodicUpdates.first = 1_000_000')
@@ -35,8 +61,13 @@ GATHER = (*LAMBDA, '--gin_bindings=PeriodicUpdates.first = 1_000_000')
 def start(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) -> subprocess.Popen:
   """Starts or continues the run of a workdir. Its output goes to files beside the workdir."""
   out = open(f'{workdir}.out', 'ab')  # pylint: disable=consider-using-with
-  return subprocess.Popen([sys.executable, str(ROOT / 'launchers' / 'run.py'), *arguments, f'--workdir={workdir}'],
-                          cwd=ROOT, env=dict(os.environ, **environment), stdout=out, stderr=out)
+  return subprocess.Popen(
+    [sys.executable, str(ROOT / 'launchers' / 'run.py'), *arguments, f'--workdir={workdir}'],
+    cwd=ROOT,
+    env=dict(os.environ, **environment),
+    stdout=out,
+    stderr=out,
+  )
 
 
 def output(workdir: pathlib.Path) -> str:
@@ -49,8 +80,14 @@ def finish(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) 
     raise AssertionError(output(workdir)[-3000:])
 
 
-def interrupt(workdir: pathlib.Path, arguments: Sequence[str], number: int, is_time: Callable[[], bool],
-              again_after: float | None = None, poll_seconds: float = 0.01) -> int:
+def interrupt(
+  workdir: pathlib.Path,
+  arguments: Sequence[str],
+  number: int,
+  is_time: Callable[[], bool],
+  again_after: float | None = None,
+  poll_seconds: float = 0.01,
+) -> int:
   """Runs until a moment comes, then sends a signal, and a second one if seconds until it are given.
 
   Returns:

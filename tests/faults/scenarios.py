@@ -4,6 +4,7 @@ Each function hurts a run in one way, as often as it is told to, lets it go on t
 the bit with that of a run that nobody hurt.
 """
 
+from collections.abc import Callable, Sequence
 import dataclasses
 import os
 import pathlib
@@ -11,7 +12,7 @@ import random
 import re
 import shutil
 import signal
-from typing import Callable, NamedTuple, Sequence
+from typing import NamedTuple
 
 from tests.faults import injection
 from tests.faults import runs
@@ -24,6 +25,7 @@ _GARBAGE = (b'{"environment_steps": 12', b'\xff\x00rubbish', b'\x00\x00\n[1, 2]\
 @dataclasses.dataclass(frozen=True)
 class Result:
   """A row of the table."""
+
   fault: str
   injected: int
   survived: int
@@ -37,6 +39,7 @@ class Result:
 
 class Case(NamedTuple):
   """What became of one workdir."""
+
   survived: bool
   rows_lost: int
   message: str
@@ -100,8 +103,13 @@ def kills(run: Run, times: int, seed: int = 0) -> Result:
     injected += runs.interrupt(workdir, run.arguments, signal.SIGKILL, moment, poll_seconds=0.0002) == -signal.SIGKILL
     halves += not before.issuperset(injection.half_written(workdir))
   case = run.check(workdir)
-  return Result('SIGKILL', injected, injected * case.survived, case.rows_lost,
-                case.message or f'{halves} left something half-written')
+  return Result(
+    'SIGKILL',
+    injected,
+    injected * case.survived,
+    case.rows_lost,
+    case.message or f'{halves} left something half-written',
+  )
 
 
 def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
@@ -117,12 +125,16 @@ def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
     codes.append(runs.interrupt(workdir, run.arguments, number, moment, again_after, poll_seconds=0.001))
     injected += codes[-1] != 0
   case = run.check(workdir)
-  return Result('SIGTERM, SIGINT, and two in a row', injected, injected * case.survived, case.rows_lost,
-                case.message or _line(workdir, 'Interrupted') or f'exit codes {codes}')
+  return Result(
+    'SIGTERM, SIGINT, and two in a row',
+    injected,
+    injected * case.survived,
+    case.rows_lost,
+    case.message or _line(workdir, 'Interrupted') or f'exit codes {codes}',
+  )
 
 
-def damaged_checkpoints(run: Run, stopped: pathlib.Path, files: Sequence[str],
-                        damages: Sequence[Damage]) -> Result:
+def damaged_checkpoints(run: Run, stopped: pathlib.Path, files: Sequence[str], damages: Sequence[Damage]) -> Result:
   """Files of the newest checkpoint are damaged, one at a time, each in every way."""
   rng, cases = random.Random(0), []
   for file in files:
@@ -139,8 +151,10 @@ def one_good_checkpoint(run: Run, stopped: pathlib.Path) -> Result:
   *damaged, _ = injection.checkpoints(workdir)
   for checkpoint in damaged:
     injection.flip_bit(checkpoint / 'learner.safetensors', random.Random(0))
-  return _summed_up(f'all checkpoints but the oldest ({len(damaged)}) damaged',
-                    [_told(run, workdir, 'is damaged and skipped', 'learner.safetensors')])
+  return _summed_up(
+    f'all checkpoints but the oldest ({len(damaged)}) damaged',
+    [_told(run, workdir, 'is damaged and skipped', 'learner.safetensors')],
+  )
 
 
 def no_good_checkpoint(run: Run, stopped: pathlib.Path) -> Result:
@@ -151,8 +165,9 @@ def no_good_checkpoint(run: Run, stopped: pathlib.Path) -> Result:
   return _summed_up('all checkpoints damaged; refused', [_refused(run, workdir, 'No checkpoint in')])
 
 
-def lost_episodes(run: Run, stopped: pathlib.Path,
-                  damages: Sequence[Damage] = (injection.truncate, injection.delete)) -> Result:
+def lost_episodes(
+  run: Run, stopped: pathlib.Path, damages: Sequence[Damage] = (injection.truncate, injection.delete)
+) -> Result:
   """An episode that only the newest checkpoint needs is damaged or missing: the one before is used."""
   newest, before = (injection.replay_span(checkpoint) for checkpoint in injection.checkpoints(stopped)[:2])
   assert newest[1] > before[1], 'Both checkpoints need the same episodes.'
@@ -218,8 +233,9 @@ def full_disk(run: Run, shares: Sequence[float]) -> Result:
 def _summed_up(fault: str, cases: Sequence[Case]) -> Result:
   """One fault in each case. The message is that of the first one that is lost, or of the first."""
   first = min(cases, key=lambda case: case.survived)
-  return Result(fault, len(cases), sum(case.survived for case in cases), sum(case.rows_lost for case in cases),
-                first.message)
+  return Result(
+    fault, len(cases), sum(case.survived for case in cases), sum(case.rows_lost for case in cases), first.message
+  )
 
 
 def _told(run: Run, workdir: pathlib.Path, *texts: str) -> Case:

@@ -30,10 +30,9 @@ def test_kills(random):
   _assert_good(scenarios.kills(random[0], times=5, seed=1), 5)
 
 
-@pytest.mark.parametrize('damage, file', [
-    (injection.truncate, 'state.json'),
-    (injection.flip_bit, 'learner.safetensors'),
-])
+@pytest.mark.parametrize(
+  'damage, file', [(injection.truncate, 'state.json'), (injection.flip_bit, 'learner.safetensors')]
+)
 def test_a_damaged_checkpoint(random, damage, file):
   _assert_good(scenarios.damaged_checkpoints(*random, [file], [damage]), 1)
 

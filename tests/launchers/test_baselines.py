@@ -13,22 +13,39 @@ from tests.faults import runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _METHODS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
-_BINDINGS = ('ENVIRONMENT_STEPS = 600', 'GridCmdp.episode_length = 20', 'GaussianPolicy.hidden_sizes = (8,)',
-             'ObservationCritic.hidden_sizes = (8,)', 'OnPolicyAgent.critic_iterations = 2',
-             'RolloutLoop.steps_per_epoch = 40', 'RolloutLoop.num_environments = 2',
-             'experiment.evaluate_every = 300',
-             'experiment.evaluation_episodes = 1', 'experiment.with_video = False',
-             'experiment.checkpoint_steps = 100')
+_BINDINGS = (
+  'ENVIRONMENT_STEPS = 600',
+  'GridCmdp.episode_length = 20',
+  'GaussianPolicy.hidden_sizes = (8,)',
+  'ObservationCritic.hidden_sizes = (8,)',
+  'OnPolicyAgent.critic_iterations = 2',
+  'RolloutLoop.steps_per_epoch = 40',
+  'RolloutLoop.num_environments = 2',
+  'experiment.evaluate_every = 300',
+  'experiment.evaluation_episodes = 1',
+  'experiment.with_video = False',
+  'experiment.checkpoint_steps = 100',
+)
 
 
 def _arguments(method, *bindings):
-  return ('--gin_file=gin/tasks/grid.gin', f'--gin_file=gin/agents/{method}.gin',
-          *(f'--gin_bindings={binding}' for binding in (*_BINDINGS, *bindings)))
+  return (
+    '--gin_file=gin/tasks/grid.gin',
+    f'--gin_file=gin/agents/{method}.gin',
+    *(f'--gin_bindings={binding}' for binding in (*_BINDINGS, *bindings)),
+  )
 
 
 def _run(*arguments):
-  return subprocess.run([sys.executable, str(_ROOT / 'launchers' / 'run.py'), *arguments], cwd=_ROOT, env=os.environ,
-                        capture_output=True, text=True, timeout=600, check=False)
+  return subprocess.run(
+    [sys.executable, str(_ROOT / 'launchers' / 'run.py'), *arguments],
+    cwd=_ROOT,
+    env=os.environ,
+    capture_output=True,
+    text=True,
+    timeout=600,
+    check=False,
+  )
 
 
 @pytest.mark.parametrize('method', _METHODS)
@@ -43,8 +60,12 @@ def test_baselines_learn_through_the_launcher(method, tmp_path):
 
 
 def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
-  arguments = _arguments('ppo_lagrangian', 'RolloutLoop.steps_per_epoch = 120', 'RolloutLoop.num_environments = 4',
-                         'RolloutLoop.num_processes = 2')
+  arguments = _arguments(
+    'ppo_lagrangian',
+    'RolloutLoop.steps_per_epoch = 120',
+    'RolloutLoop.num_environments = 4',
+    'RolloutLoop.num_processes = 2',
+  )
   reference, workdir = tmp_path / 'reference', tmp_path / 'run'
   runs.finish(reference, arguments)
   path = workdir / 'episode.jsonl'
@@ -56,13 +77,16 @@ def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
   runs.assert_same_outcome(workdir, reference)
 
 
-@pytest.mark.parametrize('method, binding, message', [
+@pytest.mark.parametrize(
+  'method, binding, message',
+  [
     ('ppo', 'COST_LIMIT = -1.0', 'a limit must not be negative'),
     ('cpo', 'GridCmdp.num_constraints = 2', 'Cpo solves for one constraint'),
     ('ppo', 'RolloutLoop.num_processes = 1_000', 'between 1 and'),
     ('ppo', 'experiment.schedule = @PeriodicUpdates()', 'RolloutLoop takes one update for each epoch'),
     ('ppo', 'RolloutLoop.steps_per_epoch = 10', 'No episode ended within 5 agent steps'),
-])
+  ],
+)
 def test_bad_input_is_one_clear_message(method, binding, message, tmp_path):
   done = _run(*_arguments(method, binding), f'--workdir={tmp_path / "run"}')
   assert done.returncode != 0 and message in done.stderr and 'Traceback' not in done.stderr, done.stderr

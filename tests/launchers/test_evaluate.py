@@ -6,15 +6,14 @@ import shutil
 import subprocess
 import sys
 
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.agents import actor as actor_lib
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.training.checkpoints import store as store_lib
 from lambda_kit.config import configuration
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training.checkpoints import store as store_lib
 from tests.faults import runs
 
 _OBSERVATIONS = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
@@ -33,8 +32,13 @@ assert 'gin' not in sys.modules or not sys.modules['gin'].config_str()
 
 def _evaluate(workdir, *arguments):
   return subprocess.run(
-      [sys.executable, str(runs.ROOT / 'launchers' / 'evaluate.py'), f'--workdir={workdir}', *arguments],
-      cwd=runs.ROOT, capture_output=True, text=True, timeout=300, check=False)
+    [sys.executable, str(runs.ROOT / 'launchers' / 'evaluate.py'), f'--workdir={workdir}', *arguments],
+    cwd=runs.ROOT,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
 
 
 def _refused(done, *messages):
@@ -69,8 +73,8 @@ def test_the_score_is_reproduced_to_the_bit(evaluated):
 
 def test_bounds_on_costs_are_compared_with_costs(evaluated):
   workdir, done = evaluated
-  path, = (workdir / 'evaluation').glob('*-calibration.json')
-  row, = json.loads(path.read_text())['constraints'].values()
+  (path,) = (workdir / 'evaluation').glob('*-calibration.json')
+  (row,) = json.loads(path.read_text())['constraints'].values()
   assert row['moments'] > 0 and 0 <= row['above_mean'] <= row['above'] <= 1
   assert f'{row["moments"]:,} moments of 1 new episodes' in done.stdout
 
@@ -87,15 +91,27 @@ def test_videos_and_a_prediction_are_written(evaluated):
 def test_the_exported_policy_acts_as_the_agent_in_a_fresh_process(evaluated, tmp_path):
   workdir, _ = evaluated
   np.save(tmp_path / 'observations.npy', _OBSERVATIONS)
-  subprocess.run([sys.executable, '-c', _ACT, str(workdir.parent / 'exported'), str(tmp_path / 'observations.npy'),
-                  str(tmp_path / 'actions.npy')], cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(runs.ROOT)),
-                 timeout=300, check=True)
+  subprocess.run(
+    [
+      sys.executable,
+      '-c',
+      _ACT,
+      str(workdir.parent / 'exported'),
+      str(tmp_path / 'observations.npy'),
+      str(tmp_path / 'actions.npy'),
+    ],
+    cwd=tmp_path,
+    env=dict(os.environ, PYTHONPATH=str(runs.ROOT)),
+    timeout=300,
+    check=True,
+  )
   checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
   configuration.parse([str(workdir / 'config.gin')])
   with experiment_lib.build() as experiment:
     experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
-    actor = actor_lib.Actor(experiment.builder.make_actor_core(evaluation=True), experiment.learner,
-                            experiment.seeds.evaluation_actor)
+    actor = actor_lib.Actor(
+      experiment.builder.make_actor_core(evaluation=True), experiment.learner, experiment.seeds.evaluation_actor
+    )
     actor.reseed(7)
     actor.observe_first(experiment.evaluation_environment.reset())
     expected = np.array([actor.select_action({'vector': row}) for row in _OBSERVATIONS])

@@ -14,19 +14,33 @@ from lambda_kit.training import hosts
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BINDINGS = (
-    'WIDTH = 16', 'LambdaAgent.batch_size = 4', 'LambdaAgent.num_start_states = 12', 'LambdaAgent.horizon = 3',
-    'LambdaAgent.updates_per_call = 1', 'LambdaAgent.num_devices = None', 'EpisodeBuffer.sequence_length = 6',
-    'Swag.num_models = 2', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 2',
-    'PeriodicUpdates.updates = 2', 'experiment.evaluate_every = 200', 'experiment.evaluation_episodes = 2',
-    'experiment.with_video = False')
+  'WIDTH = 16',
+  'LambdaAgent.batch_size = 4',
+  'LambdaAgent.num_start_states = 12',
+  'LambdaAgent.horizon = 3',
+  'LambdaAgent.updates_per_call = 1',
+  'LambdaAgent.num_devices = None',
+  'EpisodeBuffer.sequence_length = 6',
+  'Swag.num_models = 2',
+  'PeriodicUpdates.first = 100',
+  'PeriodicUpdates.initial_updates = 2',
+  'PeriodicUpdates.updates = 2',
+  'experiment.evaluate_every = 200',
+  'experiment.evaluation_episodes = 2',
+  'experiment.with_video = False',
+)
 
 
 def _start(workdir, steps, num_devices, *options):
   bindings = [f'--gin_bindings={binding}' for binding in (*_BINDINGS, f'ENVIRONMENT_STEPS = {steps}')]
   return subprocess.Popen(
-      [sys.executable, 'launchers/run.py', '--gin_file=gin/tasks/grid.gin', *bindings, f'--workdir={workdir}', *options],
-      cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(
-          os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS=f'--xla_force_host_platform_device_count={num_devices}'))
+    [sys.executable, 'launchers/run.py', '--gin_file=gin/tasks/grid.gin', *bindings, f'--workdir={workdir}', *options],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    env=dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS=f'--xla_force_host_platform_device_count={num_devices}'),
+  )
 
 
 def _finish(*processes):
@@ -63,8 +77,9 @@ def test_two_processes_train_as_one(tmp_path):
     for name, value in row.items():
       if name != 'time':
         assert _rows(together, 'learner')[steps][name] == pytest.approx(value, rel=1e-2, abs=1e-3), (steps, name)
-  np.testing.assert_allclose(_rows(together, 'evaluation')[200]['episode_returns'],
-                             _rows(alone, 'evaluation')[200]['episode_returns'], atol=1e-2)
+  np.testing.assert_allclose(
+    _rows(together, 'evaluation')[200]['episode_returns'], _rows(alone, 'evaluation')[200]['episode_returns'], atol=1e-2
+  )
 
 
 def test_other_processes_begin_with_a_copy_of_the_workdir(tmp_path, monkeypatch):
@@ -89,9 +104,13 @@ def test_one_process_works_in_the_workdir_itself(tmp_path):
     assert own == tmp_path / 'new' and not own.exists()
 
 
-@pytest.mark.parametrize('description, message', [
+@pytest.mark.parametrize(
+  'description, message',
+  [
     ('10.0.0.1,2,0', 'neither auto nor address:port,processes,number'),
-    ('10.0.0.1:99,2,2', 'such as 10.0.0.1:1234,2,0')])
+    ('10.0.0.1:99,2,2', 'such as 10.0.0.1:1234,2,0'),
+  ],
+)
 def test_hosts_that_can_not_be_read(tmp_path, description, message):
   process = _start(tmp_path / 'new', 200, 1, f'--hosts={description}')
   _, errors = process.communicate(timeout=300)

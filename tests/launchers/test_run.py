@@ -16,8 +16,13 @@ from tensorboard.backend.event_processing import event_accumulator
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The launcher's own work, with an agent that costs nothing.
-_TINY = ('--gin_file=gin/tasks/grid.gin', '--gin_file=gin/agents/random.gin', '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
-         '--gin_bindings=experiment.evaluate_every = 500', '--gin_bindings=experiment.evaluation_episodes = 2')
+_TINY = (
+  '--gin_file=gin/tasks/grid.gin',
+  '--gin_file=gin/agents/random.gin',
+  '--gin_bindings=ENVIRONMENT_STEPS = 1_500',
+  '--gin_bindings=experiment.evaluate_every = 500',
+  '--gin_bindings=experiment.evaluation_episodes = 2',
+)
 
 
 def _command(*arguments):
@@ -25,8 +30,15 @@ def _command(*arguments):
 
 
 def _run(*arguments, **environment):
-  return subprocess.run(_command(*arguments), cwd=_ROOT, env=dict(os.environ, **environment), capture_output=True,
-                        text=True, timeout=300, check=False)
+  return subprocess.run(
+    _command(*arguments),
+    cwd=_ROOT,
+    env=dict(os.environ, **environment),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
 
 
 def _rows(path):
@@ -70,8 +82,9 @@ def test_a_run_leaves_everything(tiny):
 
 def test_the_saved_config_runs_again_with_the_same_result(tiny, tmp_path):
   workdir, _ = tiny
-  done = _run(f'--gin_file={workdir / "config.gin"}', f'--workdir={tmp_path}', '--gin_bindings='
-              'experiment.with_video = False')
+  done = _run(
+    f'--gin_file={workdir / "config.gin"}', f'--workdir={tmp_path}', '--gin_bindings=experiment.with_video = False'
+  )
   assert done.returncode == 0, done.stderr
   for kind in ('episode', 'evaluation'):
     ours, theirs = _rows(tmp_path / f'{kind}.jsonl'), _rows(workdir / f'{kind}.jsonl')
@@ -108,8 +121,9 @@ def test_a_workdir_alone_goes_on_with_what_it_holds(tiny, tmp_path):
 
 def test_names_are_short_for_files():
   done = _run('--task=grid', '--agent=random', '--parts=isolated', '--dry_run')
-  files = _run('--gin_file=gin/run/isolated.gin', '--gin_file=gin/agents/random.gin', '--gin_file=gin/tasks/grid.gin',
-               '--dry_run')
+  files = _run(
+    '--gin_file=gin/run/isolated.gin', '--gin_file=gin/agents/random.gin', '--gin_file=gin/tasks/grid.gin', '--dry_run'
+  )
   assert done.returncode == 0 and 'experiment.environment_factory = @IsolatedEnvironment' in done.stdout
   configuration = lambda text: text.partition('Dry run:')[0]
   assert configuration(done.stdout) == configuration(files.stdout)
@@ -124,13 +138,25 @@ def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
     assert _rows(workdir / f'{kind}.jsonl') == _rows(tiny[0] / f'{kind}.jsonl')
 
 
-_SG6 = ('sg6_pointgoal1', 'sg6_pointgoal2', 'sg6_cargoal1', 'sg6_pointpush1', 'sg6_pointbutton1', 'sg6_doggogoal1',
-        'sg6_observable_pointpush1')
+_SG6 = (
+  'sg6_pointgoal1',
+  'sg6_pointgoal2',
+  'sg6_cargoal1',
+  'sg6_pointpush1',
+  'sg6_pointbutton1',
+  'sg6_doggogoal1',
+  'sg6_observable_pointpush1',
+)
 
 
-@pytest.mark.parametrize('layers', [
-    *((task, 'agents/random', 'parts/observe_vector') for task in _SG6), ('sg6_pointgoal1', 'sizes/quick'),
-    ('tasks/grid',)])
+@pytest.mark.parametrize(
+  'layers',
+  [
+    *((task, 'agents/random', 'parts/observe_vector') for task in _SG6),
+    ('sg6_pointgoal1', 'sizes/quick'),
+    ('tasks/grid',),
+  ],
+)
 def test_experiments_build_and_step(layers, tmp_path):
   done = _run(*(f'--gin_file=gin/{layer}.gin' for layer in layers), '--dry_run', f'--workdir={tmp_path / "none"}')
   assert done.returncode == 0, done.stderr
@@ -140,18 +166,33 @@ def test_experiments_build_and_step(layers, tmp_path):
 
 def test_lambda_learns_through_the_launcher(tmp_path):
   """All of LAMBDA at the smallest size: it has to run, log finite numbers, predict, and use every binding."""
-  bindings = ('WIDTH = 8', 'ENVIRONMENT_STEPS = 500', 'PeriodicUpdates.first = 200',
-              'PeriodicUpdates.initial_updates = 3', 'PeriodicUpdates.updates = 2', 'LambdaAgent.num_start_states = 16', 'LambdaAgent.batch_size = 4',
-              'LambdaAgent.num_samples = 2', 'LambdaAgent.horizon = 3', 'EpisodeBuffer.sequence_length = 5',
-              'Swag.burn_in = 1', 'Swag.period = 1', 'Swag.num_models = 2', 'experiment.evaluation_episodes = 1')
-  done = _run('--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in bindings),
-              f'--workdir={tmp_path}')
+  bindings = (
+    'WIDTH = 8',
+    'ENVIRONMENT_STEPS = 500',
+    'PeriodicUpdates.first = 200',
+    'PeriodicUpdates.initial_updates = 3',
+    'PeriodicUpdates.updates = 2',
+    'LambdaAgent.num_start_states = 16',
+    'LambdaAgent.batch_size = 4',
+    'LambdaAgent.num_samples = 2',
+    'LambdaAgent.horizon = 3',
+    'EpisodeBuffer.sequence_length = 5',
+    'Swag.burn_in = 1',
+    'Swag.period = 1',
+    'Swag.num_models = 2',
+    'experiment.evaluation_episodes = 1',
+  )
+  done = _run(
+    '--gin_file=gin/tasks/grid.gin', *(f'--gin_bindings={binding}' for binding in bindings), f'--workdir={tmp_path}'
+  )
   assert done.returncode == 0, done.stderr
   rows = _rows(tmp_path / 'learner.jsonl')
   assert [row['updates'] for row in rows] == [3, 5, 7, 9]
   assert all(value is not None for row in rows for value in row.values())  # Numbers that are not finite are null.
   errors = json.loads((tmp_path / 'prediction.json').read_text())['errors']['vector']
-  assert len(errors['model']) == len(errors['last_seen']) == 45 and all(0.0 < error < 100.0 for error in errors['model'])
+  assert len(errors['model']) == len(errors['last_seen']) == 45 and all(
+    0.0 < error < 100.0 for error in errors['model']
+  )
   assert (tmp_path / 'prediction.png').read_bytes().startswith(b'\x89PNG')
   assert set(_images(tmp_path)) == {'evaluation/learning_curve', 'evaluation/prediction', 'evaluation/video'}
 
@@ -160,8 +201,12 @@ def test_lambda_learns_through_the_launcher(tmp_path):
 def test_interrupts_keep_everything_written(number, tmp_path):
   """Ctrl-C and SIGTERM end a run with its logs whole and a figure of what was done."""
   process = subprocess.Popen(
-      _command(*_TINY, '--gin_bindings=ENVIRONMENT_STEPS = 100_000_000', f'--workdir={tmp_path}'),
-      cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _command(*_TINY, '--gin_bindings=ENVIRONMENT_STEPS = 100_000_000', f'--workdir={tmp_path}'),
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
   deadline = time.monotonic() + 120
   while not (tmp_path / 'evaluation.jsonl').exists() and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -173,7 +218,9 @@ def test_interrupts_keep_everything_written(number, tmp_path):
   assert (tmp_path / 'learning_curve.png').exists()
 
 
-@pytest.mark.parametrize('arguments,message', [
+@pytest.mark.parametrize(
+  'arguments,message',
+  [
     ((), 'No experiment was named'),
     (('--gin_file=gin/sg6_pointgaol1.gin',), 'Did you mean gin/sg6_pointgoal1.gin'),
     ((*_TINY, '--gin_bindings=GridCmdp.slipp = 0.1'), 'Did you mean slip'),
@@ -184,15 +231,17 @@ def test_interrupts_keep_everything_written(number, tmp_path):
     (('--task=grid', '--size=quick'), 'gin/sizes/quick.gin does not fit gin/tasks/grid.gin'),
     (('--task=grid', '--agent=ppo', '--parts=greedy'), 'gin/parts/greedy.gin has no effect with gin/agents/ppo.gin'),
     (('--task=grid', '--gin_bindings=LambdaAgent.cost_bound = @UpperBound'), 'cost_bound = @UpperBound().'),
-    (('--task=pointgoal1', '--agent=random', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
-     'Did you mean SafetyPointGoal1-v0'),
+    (
+      ('--task=pointgoal1', '--agent=random', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
+      'Did you mean SafetyPointGoal1-v0',
+    ),
     ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
-    (('--task=grid', '--dry_run', '--gin_bindings=LambdaAgent.num_start_states = 1_000_000'),
-     'is more than the'),
+    (('--task=grid', '--dry_run', '--gin_bindings=LambdaAgent.num_start_states = 1_000_000'), 'is more than the'),
     (('--task=grid', '--gin_bindings=LambdaAgent.horizon = 0'), 'LambdaAgent.horizon must be at least 1'),
     (('--gin_file=gin/tasks/grid.gin', '--gin_bindings=LambdaAgent.num_devices = 3'), 'and JAX sees 1'),
     ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
-])
+  ],
+)
 def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
   if not any('workdir' in argument for argument in arguments):
     arguments = (*arguments, f'--workdir={tmp_path / "run"}')
@@ -205,7 +254,12 @@ def test_bad_input_is_one_clear_message(arguments, message, tmp_path):
 
 def test_a_machine_without_opengl_is_told_what_to_install(tmp_path):
   """An EGL that finds no vendor, as on a machine with libegl1 but no Mesa."""
-  done = _run('--gin_file=gin/sg6_pointgoal1.gin', '--gin_file=gin/agents/random.gin', '--dry_run', MUJOCO_GL='egl',
-              __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path))
+  done = _run(
+    '--gin_file=gin/sg6_pointgoal1.gin',
+    '--gin_file=gin/agents/random.gin',
+    '--dry_run',
+    MUJOCO_GL='egl',
+    __EGL_VENDOR_LIBRARY_DIRS=str(tmp_path),
+  )
   assert done.returncode != 0
   assert 'apt-get install' in done.stderr and 'libgl1-mesa-dri' in done.stderr and 'Traceback' not in done.stderr

@@ -11,13 +11,19 @@ import time
 
 import pytest
 
-from lambda_kit.training.checkpoints import lock
 from lambda_kit.sweeps import workdirs
+from lambda_kit.training.checkpoints import lock
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_TINY = ('--gin_file=gin/tasks/grid.gin', '--variants=random', '--gin_bindings=ENVIRONMENT_STEPS = 500',
-         '--gin_bindings=experiment.evaluation_episodes = 1', '--gin_bindings=experiment.with_video = False',
-         '--run_memory=1', '--memory=4')
+_TINY = (
+  '--gin_file=gin/tasks/grid.gin',
+  '--variants=random',
+  '--gin_bindings=ENVIRONMENT_STEPS = 500',
+  '--gin_bindings=experiment.evaluation_episodes = 1',
+  '--gin_bindings=experiment.with_video = False',
+  '--run_memory=1',
+  '--memory=4',
+)
 
 
 def _command(*arguments):
@@ -25,8 +31,15 @@ def _command(*arguments):
 
 
 def _sweep(*arguments, **environment):
-  return subprocess.run(_command(*arguments), cwd=_ROOT, env=dict(os.environ, **environment), capture_output=True,
-                        text=True, timeout=300, check=False)
+  return subprocess.run(
+    _command(*arguments),
+    cwd=_ROOT,
+    env=dict(os.environ, **environment),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
 
 
 @pytest.fixture(scope='module')
@@ -89,8 +102,12 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path):
-  arguments = (*_TINY, '--gin_bindings=ENVIRONMENT_STEPS = 20_000',
-               '--gin_bindings=experiment.evaluate_every = 20_000', f'--folder={tmp_path}')
+  arguments = (
+    *_TINY,
+    '--gin_bindings=ENVIRONMENT_STEPS = 20_000',
+    '--gin_bindings=experiment.evaluate_every = 20_000',
+    f'--folder={tmp_path}',
+  )
   process = subprocess.Popen(_command(*arguments), cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   workdir = tmp_path / 'grid' / 'random' / 'seed0'
   deadline = time.monotonic() + 120
@@ -114,7 +131,9 @@ def test_a_run_that_fails_at_once_on_every_seed_stops_the_sweep(tmp_path):
   assert [line.split() for line in done.stdout.splitlines() if line.strip()][-1] == ['2', 'runs', '0', '0', '0', '2']
 
 
-@pytest.mark.parametrize('arguments,message', [
+@pytest.mark.parametrize(
+  'arguments,message',
+  [
     ((), 'No experiment was named'),
     ((*_TINY, '--seeds=0'), 'The grid has no runs'),
     (('--tasks=pointgaol1',), 'Did you mean pointgoal1'),
@@ -124,7 +143,8 @@ def test_a_run_that_fails_at_once_on_every_seed_stops_the_sweep(tmp_path):
     ((*_TINY, '--slurm=gpu'), 'Write --slurm=partition=gpu'),
     ((*_TINY, '--executor=slurm'), 'error: '),  # Not installed, or no SLURM here.
     ((*_TINY, '--executor=ray', '--ray_address=127.0.0.1:1'), 'error: '),  # Not installed, or no cluster there.
-])
+  ],
+)
 def test_bad_input_is_one_clear_error(arguments, message, tmp_path):
   done = _sweep(f'--folder={tmp_path}', *arguments, PATH=os.path.dirname(sys.executable))
   assert done.returncode != 0 and message in done.stderr and 'Traceback' not in done.stderr

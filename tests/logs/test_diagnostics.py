@@ -3,14 +3,13 @@
 import json
 import re
 
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.analysis import rows as rows_lib
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.config import gin_internals
+from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.logs import loggers
 from lambda_kit.logs import symptoms
 
@@ -18,49 +17,69 @@ _ROWS = 120
 
 # Episodes of 100 agent steps cost 4, within the limit of 5, and the model imagines 0.05 for each step instead of 0.04.
 _LEARNER = {
-    'updates': lambda k: 500 + 20 * k, 'entropy': lambda k: 1.5 - 0.01 * k, 'kl': lambda k: 1.5, 'loss': lambda k: 12.0,
-    'multiplier/0': lambda k: 0.1 + 0.004 * k, 'imagined_cost/0': lambda k: 0.05, 'cost_value/0': lambda k: 1.0,
-    'cost_mean': lambda k: 0.04, 'cost_expected': lambda k: 0.05, 'skipped_updates': lambda k: 0.0,
-    'gradient_norm': lambda k: 1.0, 'policy_gradient_norm': lambda k: 1.0, 'critic_gradient_norm': lambda k: 1.0,
+  'updates': lambda k: 500 + 20 * k,
+  'entropy': lambda k: 1.5 - 0.01 * k,
+  'kl': lambda k: 1.5,
+  'loss': lambda k: 12.0,
+  'multiplier/0': lambda k: 0.1 + 0.004 * k,
+  'imagined_cost/0': lambda k: 0.05,
+  'cost_value/0': lambda k: 1.0,
+  'cost_mean': lambda k: 0.04,
+  'cost_expected': lambda k: 0.05,
+  'skipped_updates': lambda k: 0.0,
+  'gradient_norm': lambda k: 1.0,
+  'policy_gradient_norm': lambda k: 1.0,
+  'critic_gradient_norm': lambda k: 1.0,
 }
 
 # What makes a healthy run ill with each symptom. 'cost' is the cost return of an episode.
 _ILL = {
-    'entropy_collapse': {'entropy': lambda k: -4.02},  # 2 action dimensions.
-    'multiplier_saturation/0': {'multiplier/0': lambda k: 0.2 * 1.05**k, 'cost': lambda k: 10.0,
-                                'imagined_cost/0': lambda k: 0.1},  # 1.05^49 is 10.9.
-    'idle_multiplier/0': {'multiplier/0': lambda k: 0.0 if k else 1e-3, 'cost': lambda k: 6.1},
-    'silent_cost_head/0': {'imagined_cost/0': lambda k: 0.0019},
-    'cost_mismatch/0': {'imagined_cost/0': lambda k: 0.13},
-    'exploding_kl': {'kl': lambda k: 16.0 if k == 60 else 1.5},
-    'replay_starvation': {'updates': lambda k: 3001 + 101 * k},  # For 3000 + 100 k steps.
-    'non_finite_gradients': {'skipped_updates': lambda k: 1.0 if k >= 60 else 0.0},
+  'entropy_collapse': {'entropy': lambda k: -4.02},  # 2 action dimensions.
+  'multiplier_saturation/0': {
+    'multiplier/0': lambda k: 0.2 * 1.05**k,
+    'cost': lambda k: 10.0,
+    'imagined_cost/0': lambda k: 0.1,
+  },  # 1.05^49 is 10.9.
+  'idle_multiplier/0': {'multiplier/0': lambda k: 0.0 if k else 1e-3, 'cost': lambda k: 6.1},
+  'silent_cost_head/0': {'imagined_cost/0': lambda k: 0.0019},
+  'cost_mismatch/0': {'imagined_cost/0': lambda k: 0.13},
+  'exploding_kl': {'kl': lambda k: 16.0 if k == 60 else 1.5},
+  'replay_starvation': {'updates': lambda k: 3001 + 101 * k},  # For 3000 + 100 k steps.
+  'non_finite_gradients': {'skipped_updates': lambda k: 1.0 if k >= 60 else 0.0},
 }
 
 # The same, just not far enough.
 _ALMOST = {
-    'entropy_collapse': {'entropy': lambda k: -3.98},
-    'entropy that recovers': {'entropy': lambda k: -5.0 if k % 10 else -3.9},
-    'multiplier_saturation by factor': {'multiplier/0': lambda k: 0.2 * 1.04**k, 'cost': lambda k: 10.0,
-                                        'imagined_cost/0': lambda k: 0.1},  # 1.04^49 is 6.8.
-    'multiplier_saturation of small ones': {'multiplier/0': lambda k: 1e-6 * 1.1**k, 'cost': lambda k: 10.0,
-                                            'imagined_cost/0': lambda k: 0.1},
-    'multiplier_saturation within the limit': {'multiplier/0': lambda k: 0.2 * 1.05**k},
-    'multiplier_saturation with falling cost': {
-        'multiplier/0': lambda k: 0.2 * 1.05**k, 'cost': lambda k: 20.0 * 0.99**k,
-        'imagined_cost/0': lambda k: 0.2 * 0.99**k},
-    'idle_multiplier at a small excess': {'multiplier/0': lambda k: 0.0 if k else 1e-3, 'cost': lambda k: 5.9},
-    'idle_multiplier on its way': {'multiplier/0': lambda k: 1e-6 * 1.1**min(k, 49), 'cost': lambda k: 7.0},
-    'no solver': {'multiplier/0': lambda k: 0.0, 'cost': lambda k: 10.0},
-    'silent_cost_head': {'imagined_cost/0': lambda k: 0.015},
-    'silent_cost_head without costs': {'imagined_cost/0': lambda k: 0.0, 'cost': lambda k: 0.4},
-    'cost_mismatch': {'imagined_cost/0': lambda k: 0.119},
-    'cost_mismatch, once within': {'imagined_cost/0': lambda k: 0.13 if k % 20 else 0.1},
-    'cost_mismatch that is small': {'imagined_cost/0': lambda k: 0.02, 'cost': lambda k: 0.0},
-    'exploding_kl by factor': {'kl': lambda k: 149.0 if k == 60 else 15.0},
-    'exploding_kl of small ones': {'kl': lambda k: 9.9 if k == 60 else 0.1},
-    'replay_starvation': {'updates': lambda k: 3000 + 100 * k},
-    'non_finite_gradients': {'skipped_updates': lambda k: 0.9 if k >= 60 else 0.0},
+  'entropy_collapse': {'entropy': lambda k: -3.98},
+  'entropy that recovers': {'entropy': lambda k: -5.0 if k % 10 else -3.9},
+  'multiplier_saturation by factor': {
+    'multiplier/0': lambda k: 0.2 * 1.04**k,
+    'cost': lambda k: 10.0,
+    'imagined_cost/0': lambda k: 0.1,
+  },  # 1.04^49 is 6.8.
+  'multiplier_saturation of small ones': {
+    'multiplier/0': lambda k: 1e-6 * 1.1**k,
+    'cost': lambda k: 10.0,
+    'imagined_cost/0': lambda k: 0.1,
+  },
+  'multiplier_saturation within the limit': {'multiplier/0': lambda k: 0.2 * 1.05**k},
+  'multiplier_saturation with falling cost': {
+    'multiplier/0': lambda k: 0.2 * 1.05**k,
+    'cost': lambda k: 20.0 * 0.99**k,
+    'imagined_cost/0': lambda k: 0.2 * 0.99**k,
+  },
+  'idle_multiplier at a small excess': {'multiplier/0': lambda k: 0.0 if k else 1e-3, 'cost': lambda k: 5.9},
+  'idle_multiplier on its way': {'multiplier/0': lambda k: 1e-6 * 1.1 ** min(k, 49), 'cost': lambda k: 7.0},
+  'no solver': {'multiplier/0': lambda k: 0.0, 'cost': lambda k: 10.0},
+  'silent_cost_head': {'imagined_cost/0': lambda k: 0.015},
+  'silent_cost_head without costs': {'imagined_cost/0': lambda k: 0.0, 'cost': lambda k: 0.4},
+  'cost_mismatch': {'imagined_cost/0': lambda k: 0.119},
+  'cost_mismatch, once within': {'imagined_cost/0': lambda k: 0.13 if k % 20 else 0.1},
+  'cost_mismatch that is small': {'imagined_cost/0': lambda k: 0.02, 'cost': lambda k: 0.0},
+  'exploding_kl by factor': {'kl': lambda k: 149.0 if k == 60 else 15.0},
+  'exploding_kl of small ones': {'kl': lambda k: 9.9 if k == 60 else 0.1},
+  'replay_starvation': {'updates': lambda k: 3000 + 100 * k},
+  'non_finite_gradients': {'skipped_updates': lambda k: 0.9 if k >= 60 else 0.0},
 }
 
 
@@ -87,8 +106,15 @@ def _rows(changes=None, count=_ROWS, without=()):
       yield 'learner', {'environment_steps': steps, **values}
       if k % 20 == 0:
         yield 'evaluation', {'environment_steps': steps, 'episode_return': 20.0, 'cost_return': [50.0]}
-    yield 'episode', {'environment_steps': steps, 'episode_return': 20.0, 'length': 100,
-                      'cost_return': [metrics['cost'](k) if k >= 0 else 60.0]}
+    yield (
+      'episode',
+      {
+        'environment_steps': steps,
+        'episode_return': 20.0,
+        'length': 100,
+        'cost_return': [metrics['cost'](k) if k >= 0 else 60.0],
+      },
+    )
 
 
 def _diagnostics(memory, report=lambda name, message: None, **kwargs):
@@ -106,7 +132,6 @@ def _diagnose(rows, **kwargs):
 
 
 class TestSymptoms:
-
   def test_a_healthy_run_has_none(self):
     assert not _diagnose(_rows()).rows
 
@@ -120,11 +145,17 @@ class TestSymptoms:
   def test_none_just_below_the_threshold(self, name):
     assert not _diagnose(_rows(_ALMOST[name])).rows
 
-  @pytest.mark.parametrize('name, number', [
-      ('entropy_collapse', '-2.01'), ('idle_multiplier/0', 'episodes cost 6.1 at a limit of 5'),
+  @pytest.mark.parametrize(
+    'name, number',
+    [
+      ('entropy_collapse', '-2.01'),
+      ('idle_multiplier/0', 'episodes cost 6.1 at a limit of 5'),
       ('silent_cost_head/0', '0.0019 in imagination and 0.04 in episodes'),
       ('exploding_kl', 'to 16, from a median of 1.5'),
-      ('cost_mismatch/0', 'the head expects 0.05 where 0.04 is true'), ('replay_starvation', '3001 updates')])
+      ('cost_mismatch/0', 'the head expects 0.05 where 0.04 is true'),
+      ('replay_starvation', '3001 updates'),
+    ],
+  )
   def test_messages_have_the_numbers(self, name, number):
     ((_, row),) = _diagnose(_rows(_ILL[name])).rows
     assert number in row['message']
@@ -165,8 +196,11 @@ class TestSymptoms:
     assert [row['environment_steps'] for _, row in memory.rows] == [3000]
 
   def test_each_constraint_has_its_own(self):
-    changes = {'multiplier/0': lambda k: 0.5, 'multiplier/1': lambda k: 0.0 if k else 1e-3,
-               'imagined_cost/1': lambda k: 0.08}
+    changes = {
+      'multiplier/0': lambda k: 0.5,
+      'multiplier/1': lambda k: 0.0 if k else 1e-3,
+      'imagined_cost/1': lambda k: 0.08,
+    }
     rows = [(kind, {**row, 'cost_return': [4.0, 9.0]} if kind == 'episode' else row) for kind, row in _rows(changes)]
     memory = _diagnose(rows, cost_limit=[5.0, 7.0], constraint_names=('hazards', 'vases'))
     assert memory.names() == ['idle_multiplier/1']
@@ -180,13 +214,14 @@ class TestSymptoms:
 
   def test_silent_about_agents_with_few_metrics_or_no_episode(self):
     rows = list(_rows({'cost': lambda k: 50.0}))
-    assert not _diagnose((kind, {'environment_steps': row['environment_steps'], 'actor_loss': 1.0})
-                         if kind == 'learner' else (kind, row) for kind, row in rows).rows
+    assert not _diagnose(
+      (kind, {'environment_steps': row['environment_steps'], 'actor_loss': 1.0}) if kind == 'learner' else (kind, row)
+      for kind, row in rows
+    ).rows
     assert not _diagnose((kind, row) for kind, row in rows if kind == 'learner').rows
 
 
 class TestDiagnostics:
-
   @pytest.mark.parametrize('healthy_rows, times', [(9, 1), (10, 2)])
   def test_told_again_only_after_a_whole_window_without_it(self, healthy_rows, times):
     # The window is 10 rows.
@@ -201,9 +236,14 @@ class TestDiagnostics:
   @pytest.mark.parametrize('split', [5, 40, 75, 150, 151, 190])
   def test_a_restored_one_continues_exactly(self, split):
     changes = {
-        'entropy': lambda k: 1.0 if 40 <= k < 60 else -5.0, 'kl': lambda k: 1.5 if k % 35 else 100.0,
-        'multiplier/0': lambda k: 0.0 if k else 1e-3, 'cost': lambda k: 50.0, 'imagined_cost/0': lambda k: 0.1,
-        'policy_gradient_norm': lambda k: float('nan') if k == 50 else 1.0, 'updates': lambda k: 5000 + 20 * k}
+      'entropy': lambda k: 1.0 if 40 <= k < 60 else -5.0,
+      'kl': lambda k: 1.5 if k % 35 else 100.0,
+      'multiplier/0': lambda k: 0.0 if k else 1e-3,
+      'cost': lambda k: 50.0,
+      'imagined_cost/0': lambda k: 0.1,
+      'policy_gradient_norm': lambda k: float('nan') if k == 50 else 1.0,
+      'updates': lambda k: 5000 + 20 * k,
+    }
     rows = list(_rows(changes))
     expected = _diagnose(rows)
     assert len(expected.rows) > 6
@@ -252,8 +292,9 @@ class TestDiagnostics:
           EntropyCollapse.window = 3
       """)
       memory = _Memory()
-      configured = _diagnostics(memory, symptoms=[gin.get_configurable('EntropyCollapse')(),
-                                                  gin.get_configurable('CostMismatch')()])
+      configured = _diagnostics(
+        memory, symptoms=[gin.get_configurable('EntropyCollapse')(), gin.get_configurable('CostMismatch')()]
+      )
       for kind, row in _rows({'entropy': lambda k: -0.1, 'kl': lambda k: 16.0 if k == 60 else 1.5}):
         configured.write(kind, row)
       assert memory.names() == ['entropy_collapse']

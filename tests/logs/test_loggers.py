@@ -15,8 +15,8 @@ from PIL import Image
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from lambda_kit.analysis import rows as rows_lib
 from lambda_kit import core
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.logs import loggers
 
 
@@ -25,7 +25,6 @@ def _lines(path) -> list[str]:
 
 
 class TestJsonl:
-
   def test_rows_come_back_with_their_time(self, tmp_path):
     before = time.time()
     logger = loggers.JsonlLogger(tmp_path / 'new' / 'logs')
@@ -40,19 +39,35 @@ class TestJsonl:
 
   def test_arrays_become_lists_and_scalars_numbers(self, tmp_path):
     logger = loggers.JsonlLogger(tmp_path)
-    logger.write('evaluation', {
-        'environment_steps': np.int64(7), 'safe': np.bool_(True), 'episode_return': np.float32(0.5),
-        'cost_return': np.array([1.0, 2.0], np.float32), 'loss': jnp.asarray(0.75), 'note': 'text',
-        'cost_returns': [np.array([1.0, 2.0]), np.array([3.0, 4.0])]})
+    logger.write(
+      'evaluation',
+      {
+        'environment_steps': np.int64(7),
+        'safe': np.bool_(True),
+        'episode_return': np.float32(0.5),
+        'cost_return': np.array([1.0, 2.0], np.float32),
+        'loss': jnp.asarray(0.75),
+        'note': 'text',
+        'cost_returns': [np.array([1.0, 2.0]), np.array([3.0, 4.0])],
+      },
+    )
     (row,) = rows_lib.read_jsonl(tmp_path / 'evaluation.jsonl')
     del row['time']
-    assert row == {'environment_steps': 7, 'safe': True, 'episode_return': 0.5, 'cost_return': [1.0, 2.0],
-                   'loss': 0.75, 'note': 'text', 'cost_returns': [[1.0, 2.0], [3.0, 4.0]]}
+    assert row == {
+      'environment_steps': 7,
+      'safe': True,
+      'episode_return': 0.5,
+      'cost_return': [1.0, 2.0],
+      'loss': 0.75,
+      'note': 'text',
+      'cost_returns': [[1.0, 2.0], [3.0, 4.0]],
+    }
 
   def test_numbers_that_are_not_finite_are_null_in_strict_json(self, tmp_path):
     logger = loggers.JsonlLogger(tmp_path)
-    logger.write('learner', {'environment_steps': 1, 'a': float('nan'), 'b': np.float32('inf'),
-                             'c': np.array([1.0, -np.inf])})
+    logger.write(
+      'learner', {'environment_steps': 1, 'a': float('nan'), 'b': np.float32('inf'), 'c': np.array([1.0, -np.inf])}
+    )
 
     def reject(constant):
       raise AssertionError(f'{constant} is no JSON.')
@@ -87,25 +102,30 @@ class TestJsonl:
     logger.write('episode', {'environment_steps': 3000, 'run': 'second'})
     rows = rows_lib.read_jsonl(tmp_path / 'episode.jsonl')
     assert [(row['environment_steps'], row['run']) for row in rows] == [
-        (1000, 'first'), (2000, 'first'), (3000, 'second')]
+      (1000, 'first'),
+      (2000, 'first'),
+      (3000, 'second'),
+    ]
     assert os.listdir(tmp_path) == ['episode.jsonl']
 
-  @hypothesis.given(st.lists(st.integers(0, 20), max_size=12), st.integers(0, 20), st.binary(max_size=40),
-                    st.integers(0, 30))
+  @hypothesis.given(
+    st.lists(st.integers(0, 20), max_size=12), st.integers(0, 20), st.binary(max_size=40), st.integers(0, 30)
+  )
   @hypothesis.settings(max_examples=60, deadline=None)
   def test_resuming_repairs_what_a_crash_left(self, tmp_path_factory, steps, resume_from, rubbish, torn):
     """Rows up to the checkpoint stay to the byte; torn rows beyond it and rubbish do not."""
     path = tmp_path_factory.mktemp('logs') / 'episode.jsonl'
     lines = [json.dumps({'environment_steps': step}).encode() + b'\n' for step in sorted(steps)]
     kept = b''.join(line for step, line in zip(sorted(steps), lines) if step <= resume_from)
-    beyond = b''.join(lines)[len(kept):]
+    beyond = b''.join(lines)[len(kept) :]
     path.write_bytes(kept + beyond[:torn] + rubbish)
     logger = loggers.JsonlLogger(path.parent, resume_from)
     assert path.read_bytes() == kept
     logger.write('episode', {'environment_steps': resume_from + 1})
     logger.close()
     assert [json.loads(line)['environment_steps'] for line in _lines(path)[:-1]] == [
-        step for step in sorted(steps) if step <= resume_from]
+      step for step in sorted(steps) if step <= resume_from
+    ]
 
   def test_a_full_disk_has_room_for_dropping_rows(self, tmp_path):
     path = tmp_path / 'episode.jsonl'
@@ -150,21 +170,37 @@ def _read_events(directory) -> event_accumulator.EventAccumulator:
 
 
 class TestTensorBoard:
-
   def test_scalars_and_arrays_at_their_steps(self, tmp_path):
     logger = loggers.TensorBoardLogger(tmp_path / 'new')
     logger.write('episode', {'environment_steps': 1000, 'episode_return': 1.5, 'cost_return': [25.0, 0.5]})
-    logger.write('episode', {'environment_steps': np.int64(2000), 'episode_return': np.float32(2.5),
-                             'cost_return': np.array([20.0, 1.5]), 'note': 'text', 'nothing': None})
+    logger.write(
+      'episode',
+      {
+        'environment_steps': np.int64(2000),
+        'episode_return': np.float32(2.5),
+        'cost_return': np.array([20.0, 1.5]),
+        'note': 'text',
+        'nothing': None,
+      },
+    )
     logger.write('learner', {'environment_steps': 2000, 'loss': jnp.asarray(0.25), 'ratio': float('nan')})
     logger.close()
     events = _read_events(tmp_path / 'new')
     assert set(events.Tags()['scalars']) == {
-        'episode/episode_return', 'episode/cost_return/0', 'episode/cost_return/1', 'learner/loss', 'learner/ratio'}
+      'episode/episode_return',
+      'episode/cost_return/0',
+      'episode/cost_return/1',
+      'learner/loss',
+      'learner/ratio',
+    }
     assert [(event.step, event.value) for event in events.Scalars('episode/episode_return')] == [
-        (1000, 1.5), (2000, 2.5)]
+      (1000, 1.5),
+      (2000, 2.5),
+    ]
     assert [(event.step, event.value) for event in events.Scalars('episode/cost_return/1')] == [
-        (1000, 0.5), (2000, 1.5)]
+      (1000, 0.5),
+      (2000, 1.5),
+    ]
     assert np.isnan(events.Scalars('learner/ratio')[0].value)
 
   def test_pictures_and_videos(self, tmp_path):
@@ -187,12 +223,22 @@ class TestTensorBoard:
 
   def test_evaluation_episodes_are_histograms(self, tmp_path):
     logger = loggers.TensorBoardLogger(tmp_path)
-    logger.write('evaluation', {'environment_steps': 10, 'episode_return': 2.0, 'episode_returns': [1.0, 3.0, np.nan],
-                                'cost_returns': [[0.0, 7.0], [2.0, 7.0], [4.0, 7.0]]})
+    logger.write(
+      'evaluation',
+      {
+        'environment_steps': 10,
+        'episode_return': 2.0,
+        'episode_returns': [1.0, 3.0, np.nan],
+        'cost_returns': [[0.0, 7.0], [2.0, 7.0], [4.0, 7.0]],
+      },
+    )
     logger.close()
     events = _read_events(tmp_path)
     assert set(events.Tags()['histograms']) == {
-        'evaluation/episode_returns', 'evaluation/cost_returns/0', 'evaluation/cost_returns/1'}
+      'evaluation/episode_returns',
+      'evaluation/cost_returns/0',
+      'evaluation/cost_returns/1',
+    }
     assert events.Tags()['scalars'] == ['evaluation/episode_return']
     (event,) = events.Histograms('evaluation/cost_returns/0')
     value = event.histogram_value
@@ -213,7 +259,10 @@ class TestTensorBoard:
     logger.close()
     assert len(os.listdir(tmp_path)) == 2
     assert [(event.step, event.value) for event in _read_events(tmp_path).Scalars('learner/loss')] == [
-        (1000, 1.0), (2000, 1.0), (2500, 2.0)]
+      (1000, 1.0),
+      (2000, 1.0),
+      (2500, 2.0),
+    ]
 
   def test_full_disk_names_the_directory(self, tmp_path, monkeypatch):
     logger = loggers.TensorBoardLogger(tmp_path)
@@ -227,7 +276,6 @@ class TestTensorBoard:
 
 
 class _Recorder(core.Logger):
-
   def __init__(self, error: Exception | None = None):
     self.rows, self.closed, self.error = [], False, error
 
@@ -241,13 +289,11 @@ class _Recorder(core.Logger):
 
 
 class _ProgressRecorder(_Recorder):
-
   def progress(self, environment_steps):
     self.rows.append(environment_steps)
 
 
 class TestGroup:
-
   def test_every_logger_gets_every_row(self):
     members = [_Recorder(), _Recorder()]
     group = loggers.LoggerGroup(members)

@@ -14,13 +14,11 @@ from lambda_kit.logs import terminal
 
 
 class _FakeTerminal(io.StringIO):
-
   def isatty(self) -> bool:
     return True
 
 
 class _Clock:
-
   def __init__(self):
     self.now = 100.0
 
@@ -29,8 +27,16 @@ class _Clock:
 
 
 def _episode(steps: int, episode_return: float = 1.0, cost_return=(10.0,), **others):
-  return {'environment_steps': steps, 'episode': steps // 1000, 'episode_return': episode_return,
-          'cost_return': list(cost_return), 'cost_regret': 0.01, 'length': 500, 'steps_per_second': 7.0, **others}
+  return {
+    'environment_steps': steps,
+    'episode': steps // 1000,
+    'episode_return': episode_return,
+    'cost_return': list(cost_return),
+    'cost_regret': 0.01,
+    'length': 500,
+    'steps_per_second': 7.0,
+    **others,
+  }
 
 
 def _evaluation(steps: int, episode_return: float = 1.0, cost_return=(10.0,)):
@@ -38,7 +44,6 @@ def _evaluation(steps: int, episode_return: float = 1.0, cost_return=(10.0,)):
 
 
 class TestPlain:
-
   def _make(self, cost_limit=25.0, **kwargs):
     stream, clock = io.StringIO(), _Clock()
     logger = terminal.TerminalLogger(10_000, cost_limit, 'PointGoal1 [seed 0]', stream, clock=clock, **kwargs)
@@ -55,12 +60,12 @@ class TestPlain:
     logger.write('evaluation', _evaluation(4000, 5.5, [24.0]))
     # Speed is known from the second report on: 1,000 steps in 10 s.
     assert stream.getvalue().splitlines() == [
-        'PointGoal1 [seed 0]: 10,000 environment steps, cost limit 25',
-        ' 10.0% | step 1,000 of 10,000 | episode 1: return 4.00 (mean 4.00), cost return 20.0 <= 25 (mean 20.0), '
-        'cost regret 0.0100',
-        ' 20.0% | step 2,000 of 10,000 | episode 2: return 6.00 (mean 5.00), cost return 40.0 > 25 (mean 30.0), '
-        'cost regret 0.0100',
-        ' 40.0% | step 4,000 of 10,000 | evaluation: return 5.50, cost return 24.0 <= 25 | 100 steps/s, 0:01:00 left',
+      'PointGoal1 [seed 0]: 10,000 environment steps, cost limit 25',
+      ' 10.0% | step 1,000 of 10,000 | episode 1: return 4.00 (mean 4.00), cost return 20.0 <= 25 (mean 20.0), '
+      'cost regret 0.0100',
+      ' 20.0% | step 2,000 of 10,000 | episode 2: return 6.00 (mean 5.00), cost return 40.0 > 25 (mean 30.0), '
+      'cost regret 0.0100',
+      ' 40.0% | step 4,000 of 10,000 | evaluation: return 5.50, cost return 24.0 <= 25 | 100 steps/s, 0:01:00 left',
     ]
 
   def test_episodes_are_limited_in_time_and_evaluations_are_not(self):
@@ -118,7 +123,6 @@ class TestPlain:
 
   def test_a_reader_that_left_does_not_end_the_run(self, monkeypatch):
     class Broken(io.StringIO):
-
       def write(self, _):
         raise BrokenPipeError(32, 'Broken pipe')
 
@@ -153,13 +157,13 @@ def _without_codes(output: str) -> str:
 
 def _colors(output: str) -> dict[str, str]:
   """Numbers drawn in bold green or red in the last view."""
-  last_view = output[output.rindex('╭'):]
-  return {number: {'2': 'green', '1': 'red'}[code]
-          for code, number in re.findall('\x1b\\[1;3([12])m *([0-9.]+)', last_view)}
+  last_view = output[output.rindex('╭') :]
+  return {
+    number: {'2': 'green', '1': 'red'}[code] for code, number in re.findall('\x1b\\[1;3([12])m *([0-9.]+)', last_view)
+  }
 
 
 class TestLive:
-
   def test_shows_progress_costs_in_colours_and_the_evaluation(self, monkeypatch):
     screen = _take_terminal(monkeypatch)
     clock = _Clock()
@@ -175,10 +179,16 @@ class TestLive:
     finally:
       logger.close()
     output = screen.getvalue()
-    last_view = _without_codes(output)[_without_codes(output).rindex('PointGoal1 [seed 0]'):]
-    for pattern in ('20.0%', '0:00:20 elapsed 0:01:20 left', '2,000 of 10,000 environment steps  100 steps/s',
-                    'last episode +mean of last 2 +evaluation at 2,000 +limit', 'return +6.00 +5.00 +5.50',
-                    'cost return +40.0 +30.0 +26.0 +25', 'cost regret +0.0100'):
+    last_view = _without_codes(output)[_without_codes(output).rindex('PointGoal1 [seed 0]') :]
+    for pattern in (
+      '20.0%',
+      '0:00:20 elapsed 0:01:20 left',
+      '2,000 of 10,000 environment steps  100 steps/s',
+      'last episode +mean of last 2 +evaluation at 2,000 +limit',
+      'return +6.00 +5.00 +5.50',
+      'cost return +40.0 +30.0 +26.0 +25',
+      'cost regret +0.0100',
+    ):
       assert re.search(pattern, last_view), pattern
     assert _colors(output) == {'40.0': 'red', '30.0': 'red', '26.0': 'red'}
 

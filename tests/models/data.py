@@ -1,6 +1,7 @@
 """Batches for the tests of models."""
 
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from dm_env import specs
 import jax
@@ -14,11 +15,9 @@ IMAGE = specs.BoundedArray((16, 16, 3), np.uint8, 0, 255, name='image')
 VECTOR = specs.Array((5,), np.float32, name='vector')
 
 
-def random_batch(observation_spec: Mapping[str, Any],
-                 batch_size: int,
-                 length: int,
-                 num_constraints: int = 1,
-                 seed: int = 0) -> types.Trajectory:
+def random_batch(
+  observation_spec: Mapping[str, Any], batch_size: int, length: int, num_constraints: int = 1, seed: int = 0
+) -> types.Trajectory:
   """A batch without any meaning."""
   rng = np.random.default_rng(seed)
   leading = (batch_size, length)
@@ -29,11 +28,12 @@ def random_batch(observation_spec: Mapping[str, Any],
     else:
       observation[name] = rng.normal(size=leading + spec.shape).astype(np.float32)
   return types.Trajectory(
-      observation=observation,
-      action=rng.uniform(-1.0, 1.0, leading + ACTION_SPEC.shape).astype(np.float32),
-      reward=rng.normal(size=leading).astype(np.float32),
-      cost=(rng.random(leading + (num_constraints,)) < 0.3).astype(np.float32),
-      terminal=(rng.random(leading) < 0.1).astype(np.float32))
+    observation=observation,
+    action=rng.uniform(-1.0, 1.0, leading + ACTION_SPEC.shape).astype(np.float32),
+    reward=rng.normal(size=leading).astype(np.float32),
+    cost=(rng.random(leading + (num_constraints,)) < 0.3).astype(np.float32),
+    terminal=(rng.random(leading) < 0.1).astype(np.float32),
+  )
 
 
 def grid_episodes(num_episodes: int, seed: int, **kwargs) -> types.Trajectory:

@@ -1,10 +1,10 @@
 """Activations against those of JAX."""
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import gin
 from lambda_kit.models import activations
 
 

@@ -14,17 +14,23 @@ from lambda_kit.models import convolutions
 
 
 class ConvolutionsTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      # Height and width, kernel, stride. Kernels of a whole number of blocks and not, pixels left over and not.
-      ((9, 8), 4, 2), ((8, 7), 5, 2), ((6, 7), 1, 2), ((8, 11), 4, 3), ((6, 5), 3, 1), ((4, 4), 4, 2))
+    # Height and width, kernel, stride. Kernels of a whole number of blocks and not, pixels left over and not.
+    ((9, 8), 4, 2),
+    ((8, 7), 5, 2),
+    ((6, 7), 1, 2),
+    ((8, 11), 4, 3),
+    ((6, 5), 3, 1),
+    ((4, 4), 4, 2),
+  )
   def test_equals_haiku(self, shape, kernel, stride):
     ours = lambda x: convolutions.Conv(3, kernel, stride, name='conv')(x)
     theirs = lambda x: hk.Conv2D(3, kernel, stride, padding='VALID', name='conv')(x)
     self._compare(ours, theirs, lambda w: w, shape)
 
   @parameterized.parameters(
-      ((1, 1), 5, 2), ((5, 4), 5, 2), ((3, 4), 6, 2), ((1, 3), 6, 2), ((3, 3), 4, 3), ((3, 5), 3, 1))
+    ((1, 1), 5, 2), ((5, 4), 5, 2), ((3, 4), 6, 2), ((1, 3), 6, 2), ((3, 3), 4, 3), ((3, 5), 3, 1)
+  )
   def test_transpose_equals_haiku(self, shape, kernel, stride):
     ours = lambda x: convolutions.ConvTranspose(3, kernel, stride, name='conv')(x)
     theirs = lambda x: hk.Conv2DTranspose(3, kernel, stride, padding='VALID', name='conv')(x)
@@ -46,7 +52,7 @@ class ConvolutionsTest(parameterized.TestCase):
   def test_gradients_in_loops_have_the_fast_order_of_axes(self, function):
     """XLA on CPUs has fast code for one order of axes, and in loops leaves others as they are."""
     images, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((4, 4, 3, 3))
-    gradient = jax.grad(lambda inputs: jnp.sum(function(*inputs, stride=2)**2))
+    gradient = jax.grad(lambda inputs: jnp.sum(function(*inputs, stride=2) ** 2))
 
     def loop(images, kernel):
       step = lambda inputs, _: (jax.tree.map(jnp.add, inputs, gradient(inputs)), None)
@@ -71,7 +77,8 @@ class ConvolutionsTest(parameterized.TestCase):
       return apply({'conv': {'w': w, 'b': b}}, images), jax.grad(loss, argnums=(0, 1))(images, w)
 
     actual, (images_gradient, kernel_gradient) = jax.jit(functools.partial(run, ours.apply))(
-        w, b.reshape(shapes['b'].shape))
+      w, b.reshape(shapes['b'].shape)
+    )
     with jax.numpy_rank_promotion('allow'):  # Haiku adds its bias with it.
       expected, expected_gradients = jax.jit(functools.partial(run, theirs.apply))(orient(w), b)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -19,7 +19,6 @@ def _reference(gaussian: distributions.Gaussian) -> distrax.Distribution:
 
 
 class DistributionsTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.enter_context(jax.numpy_rank_promotion('allow'))  # For distrax.
@@ -47,11 +46,13 @@ class DistributionsTest(absltest.TestCase):
   def test_normal_and_bernoulli(self):
     x = jnp.array([-200.0, -1.0, 0.0, 2.0, 200.0])
     np.testing.assert_allclose(
-        distributions.normal_log_prob(x, x[::-1]), distrax.Normal(x[::-1], jnp.ones(5)).log_prob(x), rtol=1e-6)
+      distributions.normal_log_prob(x, x[::-1]), distrax.Normal(x[::-1], jnp.ones(5)).log_prob(x), rtol=1e-6
+    )
     for event in (0.0, 1.0):
       events = jnp.full(5, event)
       np.testing.assert_allclose(
-          distributions.bernoulli_log_prob(events, x), distrax.Bernoulli(logits=x).log_prob(events), rtol=1e-5)
+        distributions.bernoulli_log_prob(events, x), distrax.Bernoulli(logits=x).log_prob(events), rtol=1e-5
+      )
 
 
 if __name__ == '__main__':

@@ -19,13 +19,12 @@ SPEC = {'vector': data.VECTOR}
 def make_model(num_constraints: int = C, **kwargs) -> gaussian_model.FeedForwardWorldModel:
   small = functools.partial
   settings = {
-      'reward_factory': small(heads.NormalHead, hidden_sizes=(16,)),
-      'cost_factory': small(heads.BernoulliCost, hidden_sizes=(16,)),
-      'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(16,)),
-      'hidden_sizes': (16,),
+    'reward_factory': small(heads.NormalHead, hidden_sizes=(16,)),
+    'cost_factory': small(heads.BernoulliCost, hidden_sizes=(16,)),
+    'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(16,)),
+    'hidden_sizes': (16,),
   }
-  return gaussian_model.FeedForwardWorldModel(
-      SPEC, data.ACTION_SPEC, num_constraints, 1, **{**settings, **kwargs})
+  return gaussian_model.FeedForwardWorldModel(SPEC, data.ACTION_SPEC, num_constraints, 1, **{**settings, **kwargs})
 
 
 def _make_params(model, batch):
@@ -35,7 +34,6 @@ def _make_params(model, batch):
 
 
 class FeedForwardWorldModelTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self._model = make_model()
@@ -53,13 +51,15 @@ class FeedForwardWorldModelTest(absltest.TestCase):
         np.testing.assert_allclose(actual, expected[:, t], rtol=1e-6)
     features = self._model.features(output.states)
     self.assertEqual(features.shape, (B, L, 5 + 5 + 2))
-    np.testing.assert_array_equal(self._model.decode(self._params, features)['vector'],
-                                  self._batch.observation['vector'])
+    np.testing.assert_array_equal(
+      self._model.decode(self._params, features)['vector'], self._batch.observation['vector']
+    )
 
   def test_loss_is_the_likelihood_of_what_imagination_draws(self):
     # The mean and stddev of draws are those that the loss scores changes with.
-    state = gaussian_model.State(*(x[:1, 0] for x in (
-        self._batch.observation['vector'], self._batch.observation['vector'], self._batch.action)))
+    state = gaussian_model.State(
+      *(x[:1, 0] for x in (self._batch.observation['vector'], self._batch.observation['vector'], self._batch.action))
+    )
     action = self._batch.action[:1, 1]
     draw = lambda noise: self._model.imagine_step(self._params, state, action, noise)
     draws = jax.jit(jax.vmap(draw))(jax.random.normal(jax.random.key(0), (10_000, 1, self._model.noise_size)))
@@ -79,7 +79,8 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     np.testing.assert_allclose(loss, -sum(log_prob.values()) - 2.0 * log_prob['reward'], rtol=1e-5)
     predictions = model.predict(self._params, model.features(output.states))
     np.testing.assert_allclose(
-        output.metrics['reward_mse'], np.mean((predictions.reward - self._batch.reward)[:, 1:]**2), rtol=1e-4)
+      output.metrics['reward_mse'], np.mean((predictions.reward - self._batch.reward)[:, 1:] ** 2), rtol=1e-4
+    )
 
   def test_imagination_is_differentiable_in_actions(self):
     state = jax.tree.map(lambda x: x + 0.1, self._model.initial_state(B))
@@ -87,8 +88,9 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     @jax.jit
     @jax.grad
     def gradient(actions):
-      step = self._model.imagine_step(self._model.imagination_params(self._params), state, actions,
-                                      jnp.zeros((B, self._model.noise_size)))
+      step = self._model.imagine_step(
+        self._model.imagination_params(self._params), state, actions, jnp.zeros((B, self._model.noise_size))
+      )
       return self._model.predict(self._params, self._model.features(step)).reward.sum()
 
     self.assertTrue(np.all(gradient(jnp.zeros((B, 2))) != 0.0))
@@ -101,7 +103,8 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     change = 0.5 * np.concatenate([action, action, action[..., :1]], axis=-1)
     vector = rng.normal(size=(32, 1, 5)).astype(np.float32) + change.cumsum(1)
     batch = data.random_batch(SPEC, 32, 10, C)._replace(
-        observation={'vector': vector}, action=action, reward=change.sum(-1))
+      observation={'vector': vector}, action=action, reward=change.sum(-1)
+    )
     optimizer = optax.adam(1e-2)
 
     @jax.jit

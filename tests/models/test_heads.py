@@ -17,10 +17,15 @@ _LOG_SQRT_2PI = 0.5 * np.log(2.0 * np.pi)
 def _fit(features: np.ndarray, cost: np.ndarray, **kwargs):
   """Trains a logistic regression, `BernoulliCost` without hidden layers. Returns features -> costs."""
   transformed = hk.without_apply_rng(
-      hk.transform(lambda x: vars(heads.BernoulliCost(1, hidden_sizes=(), name='cost', **kwargs)(x))['logits']))
+    hk.transform(lambda x: vars(heads.BernoulliCost(1, hidden_sizes=(), name='cost', **kwargs)(x))['logits'])
+  )
   predict = lambda params, x: heads.BernoulliCosts(
-      transformed.apply(params, x), kwargs['unsafe_weight'], kwargs['correct_for_weight'], kwargs['action_repeat'],
-      kwargs.get('count_repeats', False))
+    transformed.apply(params, x),
+    kwargs['unsafe_weight'],
+    kwargs['correct_for_weight'],
+    kwargs['action_repeat'],
+    kwargs.get('count_repeats', False),
+  )
   loss = lambda params: -predict(params, features).log_prob(cost).mean()
   optimizer = optax.adam(0.1)
   params = transformed.init(jax.random.key(0), features)
@@ -35,13 +40,13 @@ def _fit(features: np.ndarray, cost: np.ndarray, **kwargs):
 
 
 class PredictionsTest(parameterized.TestCase):
-
   def test_normal(self):
     prediction = heads.Normal(jnp.array([1.0, -1.0]))
     np.testing.assert_allclose(prediction.expectation(), [1.0, -1.0])
     # Errors of 0 and 2.
     np.testing.assert_allclose(
-        prediction.log_prob(jnp.array([1.0, 1.0])), [-_LOG_SQRT_2PI, -2.0 - _LOG_SQRT_2PI], rtol=1e-6)
+      prediction.log_prob(jnp.array([1.0, 1.0])), [-_LOG_SQRT_2PI, -2.0 - _LOG_SQRT_2PI], rtol=1e-6
+    )
 
   def test_bernoulli(self):
     # Odds of 3 : 1.
@@ -56,10 +61,10 @@ class PredictionsTest(parameterized.TestCase):
     np.testing.assert_allclose(prediction.log_prob(jnp.array([[0.0, 4.0]])), [-2.5 - 2.0 * _LOG_SQRT_2PI], rtol=1e-6)
 
   @parameterized.parameters(
-      (1.0, False, 0.75),
-      (100.0, False, 0.75),
-      (1.0, True, 0.75),
-      (100.0, True, 0.75 / (0.75 + 100.0 * 0.25)),  # p / (p + w (1 - p))
+    (1.0, False, 0.75),
+    (100.0, False, 0.75),
+    (1.0, True, 0.75),
+    (100.0, True, 0.75 / (0.75 + 100.0 * 0.25)),  # p / (p + w (1 - p))
   )
   def test_bernoulli_costs(self, weight, correct, probability):
     prediction = heads.BernoulliCosts(jnp.log(jnp.full((1, 2), 3.0)), weight, correct, action_repeat=2)
@@ -80,12 +85,13 @@ class PredictionsTest(parameterized.TestCase):
   def test_weights_are_positive(self):
     with self.assertRaisesRegex(ValueError, 'BernoulliCost.unsafe_weight'):
       jax.eval_shape(
-          hk.transform(lambda x: heads.BernoulliCost(1, 1, unsafe_weight=0.0)(x).logits).init, jax.random.key(0),
-          jnp.zeros((1, 1)))
+        hk.transform(lambda x: heads.BernoulliCost(1, 1, unsafe_weight=0.0)(x).logits).init,
+        jax.random.key(0),
+        jnp.zeros((1, 1)),
+      )
 
 
 class ImbalanceTest(absltest.TestCase):
-
   def test_calibration(self):
     # Two kinds of steps, which are unsafe in 10 and 60 of 1,000 cases. The weighted loss has its minimum at
     # w q / (w q + 1 - q): 1 / 1.99 = 0.5025 for q = 0.01, 6 / 6.94 = 0.8646 for q = 0.06 at w = 100.
@@ -107,10 +113,10 @@ class ImbalanceTest(absltest.TestCase):
     features = np.zeros((1_000, 1), np.float32)
     cost = (np.arange(1_000) % 10 == 0)[:, None].astype(np.float32)
     settings = dict(unsafe_weight=10.0, correct_for_weight=True, action_repeat=4)
+    np.testing.assert_allclose(_fit(features, cost, **settings)(features[:1]).expectation(), [[0.4]], rtol=0.01)
     np.testing.assert_allclose(
-        _fit(features, cost, **settings)(features[:1]).expectation(), [[0.4]], rtol=0.01)
-    np.testing.assert_allclose(
-        _fit(features, cost, count_repeats=True, **settings)(features[:1]).expectation(), [[0.1]], rtol=0.01)
+      _fit(features, cost, count_repeats=True, **settings)(features[:1]).expectation(), [[0.1]], rtol=0.01
+    )
 
   def test_weights_raise_recall(self):
     # 1 % of steps are unsafe, with features around 2 rather than 0: where they are as likely as safe ones, at
@@ -127,7 +133,6 @@ class ImbalanceTest(absltest.TestCase):
 
 
 class HeadsTest(parameterized.TestCase):
-
   @parameterized.parameters(heads.BernoulliCost, heads.NormalCost)
   def test_shapes(self, cost_factory):
 
@@ -140,12 +145,15 @@ class HeadsTest(parameterized.TestCase):
     batch = types.Trajectory({}, None, jnp.zeros((4, 5)), jnp.ones((4, 5, 3)), jnp.zeros((4, 5)))
     params = jax.eval_shape(transformed.init, jax.random.key(0), features, batch)
     self.assertEqual({name.split('/')[0] for name in params}, set(heads.Heads.NAMES))
-    self.assertEqual([params[f'cost/~/mlp/~/{layer}']['w'].shape for layer in ('hidden_0', 'hidden_1', 'output')],
-                     [(6, 400), (400, 400), (400, 3)])
+    self.assertEqual(
+      [params[f'cost/~/mlp/~/{layer}']['w'].shape for layer in ('hidden_0', 'hidden_1', 'output')],
+      [(6, 400), (400, 400), (400, 3)],
+    )
     evaluate, predict = transformed.apply
     log_probs, predictions = jax.eval_shape(evaluate, params, features, batch)
-    self.assertEqual({name: value.shape for name, value in log_probs.items()},
-                     {'reward': (4, 5), 'cost': (4, 5), 'terminal': (4, 5)})
+    self.assertEqual(
+      {name: value.shape for name, value in log_probs.items()}, {'reward': (4, 5), 'cost': (4, 5), 'terminal': (4, 5)}
+    )
     self.assertEqual(jax.tree.map(lambda x: x.shape, predictions), types.Predictions((4, 5), (4, 5, 3), (4, 5)))
     self.assertEqual(jax.eval_shape(predict, params, features), predictions)
 
@@ -154,7 +162,8 @@ class HeadsTest(parameterized.TestCase):
     batch = types.Trajectory({}, None, jnp.array([[1.0, 4.0]]), jnp.array([[[1.0], [0.0]]]), jnp.zeros((1, 2)))
     metrics = heads.metrics(predictions, batch)
     np.testing.assert_allclose(
-        [metrics['reward_mse'], metrics['cost_mean'], metrics['cost_expected']], [2.0, 0.5, 0.3], rtol=1e-6)
+      [metrics['reward_mse'], metrics['cost_mean'], metrics['cost_expected']], [2.0, 0.5, 0.3], rtol=1e-6
+    )
 
 
 if __name__ == '__main__':

@@ -20,12 +20,11 @@ def _vectors(seed: int, *leading: int) -> np.ndarray:
 
 
 class NormalizerTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      {'shapes': [(1,)]},
-      {'shapes': [(1,), (1,), (1,)]},
-      {'shapes': [()] * 4},  # Unbatched.
-      {'shapes': [(3, 7), (1,), (50,), (0,), (2, 2, 2)]},
+    {'shapes': [(1,)]},
+    {'shapes': [(1,), (1,), (1,)]},
+    {'shapes': [()] * 4},  # Unbatched.
+    {'shapes': [(3, 7), (1,), (50,), (0,), (2, 2, 2)]},
   )
   def test_statistics_are_those_of_all_data(self, shapes):
     state = normalizer.init(SPEC)
@@ -63,7 +62,8 @@ class NormalizerTest(parameterized.TestCase):
     state = normalizer.update(normalizer.init(SPEC), {'vector': np.array([[-1.0] * 5, [1.0] * 5], np.float32)})
     vector = jnp.array([3.0, 9.9, 10.1, -500.0, 0.0])
     np.testing.assert_allclose(
-        normalizer.normalize(state, {'vector': vector})['vector'], [3.0, 9.9, 10.0, -10.0, 0.0], rtol=1e-6)
+      normalizer.normalize(state, {'vector': vector})['vector'], [3.0, 9.9, 10.0, -10.0, 0.0], rtol=1e-6
+    )
 
   def test_identity_before_any_data(self):
     vector = jnp.array([1.0, -500.0, 0.0, 1e6, 3.0])

@@ -6,13 +6,12 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 from dm_env import specs
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit.config import configuration
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
@@ -36,7 +35,6 @@ def _shapes(function, *inputs):
 
 
 class EncodersTest(parameterized.TestCase):
-
   def test_images_of_the_built_in_cmdp_are_seen_to_their_edge(self):
     configuration.parse(['gin/tasks/grid_images.gin'], [], search_paths=[str(_ROOT)])
     self.addCleanup(gin.clear_config)
@@ -60,14 +58,15 @@ class EncodersTest(parameterized.TestCase):
     np.testing.assert_allclose(pixels, [-0.5, -0.3, 0.5], atol=1e-7)
 
   @parameterized.parameters(
-      ({'image': data.IMAGE}, 2 * 2 * 8),  # 16, 7, 2 pixels; channels 4, 8.
-      ({'vector': data.VECTOR}, 6),
-      ({'image': data.IMAGE, 'vector': data.VECTOR}, 2 * 2 * 8 + 6),
+    ({'image': data.IMAGE}, 2 * 2 * 8),  # 16, 7, 2 pixels; channels 4, 8.
+    ({'vector': data.VECTOR}, 6),
+    ({'image': data.IMAGE, 'vector': data.VECTOR}, 2 * 2 * 8 + 6),
   )
   def test_parts_of_observations(self, spec, expected_size):
     batch = data.random_batch(spec, 2, 3)
     make = lambda: encoders.ObservationEncoder(
-        _SMALL_IMAGE_ENCODER, functools.partial(encoders.VectorEncoder, hidden_sizes=(7, 6)))
+      _SMALL_IMAGE_ENCODER, functools.partial(encoders.VectorEncoder, hidden_sizes=(7, 6))
+    )
     _, embedding = _shapes(lambda x: make()(x), batch.observation)
     self.assertEqual(embedding, (2, 3, expected_size))
 
@@ -97,7 +96,6 @@ class EncodersTest(parameterized.TestCase):
 
 
 class DecodersTest(parameterized.TestCase):
-
   def test_the_paper_s_convolutions(self):
     params, mean = _shapes(lambda x: decoders.ImageDecoder(_image_spec(64, 64))(x), jnp.zeros((2, 3, 230)))
     self.assertEqual(params['image_decoder/~/dense']['w'], (230, 1024))
@@ -106,9 +104,9 @@ class DecodersTest(parameterized.TestCase):
     self.assertEqual(mean, (2, 3, 64, 64, 3))
 
   @parameterized.parameters(
-      {'spec': {'image': data.IMAGE}},
-      {'spec': {'vector': data.VECTOR}},
-      {'spec': {'image': data.IMAGE, 'vector': data.VECTOR}},
+    {'spec': {'image': data.IMAGE}},
+    {'spec': {'vector': data.VECTOR}},
+    {'spec': {'image': data.IMAGE, 'vector': data.VECTOR}},
   )
   def test_parts_of_observations(self, spec):
     _, means = _shapes(lambda x: decoders.ObservationDecoder(spec, _SMALL_IMAGE_DECODER)(x), jnp.zeros((2, 3, 9)))
@@ -116,8 +114,10 @@ class DecodersTest(parameterized.TestCase):
 
   @parameterized.parameters((16, 16), (64, 48))
   def test_other_images(self, height, width):
-    message = (r'ImageDecoder.kernels = \(5, 5, 6, 6\) with ImageDecoder.stride = 2 make images of 64x64 pixels, '
-               f'but .* {height}x{width}')
+    message = (
+      r'ImageDecoder.kernels = \(5, 5, 6, 6\) with ImageDecoder.stride = 2 make images of 64x64 pixels, '
+      f'but .* {height}x{width}'
+    )
     with self.assertRaisesRegex(ValueError, message):
       _shapes(lambda x: decoders.ImageDecoder(_image_spec(height, width))(x), jnp.zeros(9))
 

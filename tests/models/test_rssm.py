@@ -45,7 +45,7 @@ class NaiveRssm:
     x = _elu(self._layer(['dynamics/~/action', 'dynamics/~/stochastic'], action, stochastic))
     w, b = self._params['dynamics/~/gru/~/input']['w'], self._params['dynamics/~/gru/~/input']['b']
     u = self._params['dynamics/~/gru/~/recurrent']['w']
-    block = lambda array, i: array[..., i * D:(i + 1) * D]
+    block = lambda array, i: array[..., i * D : (i + 1) * D]
     gate = lambda i, scale: x @ block(w, i) + block(b, i) + scale * (deterministic @ block(u, i))
     reset, update = _sigmoid(gate(0, 1.0)), _sigmoid(gate(1, 1.0))
     return update * deterministic + (1.0 - update) * np.tanh(gate(2, reset))
@@ -60,7 +60,6 @@ class NaiveRssm:
 
 
 class RssmTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     rng = np.random.default_rng(0)
@@ -84,9 +83,13 @@ class RssmTest(absltest.TestCase):
         stochastic = mean + stddev * noise[b, t]
         prior_mean, prior_stddev = naive.prior(deterministic)
         for actual, desired in (
-            (inferred.states.deterministic, deterministic), (inferred.states.stochastic, stochastic),
-            (inferred.posterior.mean, mean), (inferred.posterior.stddev, stddev),
-            (inferred.prior.mean, prior_mean), (inferred.prior.stddev, prior_stddev)):
+          (inferred.states.deterministic, deterministic),
+          (inferred.states.stochastic, stochastic),
+          (inferred.posterior.mean, mean),
+          (inferred.posterior.stddev, stddev),
+          (inferred.prior.mean, prior_mean),
+          (inferred.prior.stddev, prior_stddev),
+        ):
           np.testing.assert_allclose(actual[b, t], desired, rtol=1e-4, atol=1e-5)
 
   def test_imagined_step_equals_a_naive_one(self):

@@ -4,11 +4,11 @@ import functools
 
 from absl.testing import absltest
 from absl.testing import parameterized
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import gin
 from lambda_kit.models import decoders
 from lambda_kit.models import distributions
 from lambda_kit.models import draws
@@ -21,9 +21,9 @@ from tests.models import data
 B, L, C = 2, 3, 2
 S, D = 3, 4
 SPECS = {
-    'image': {'image': data.IMAGE},
-    'vector': {'vector': data.VECTOR},
-    'both': {'image': data.IMAGE, 'vector': data.VECTOR},
+  'image': {'image': data.IMAGE},
+  'vector': {'vector': data.VECTOR},
+  'both': {'image': data.IMAGE, 'vector': data.VECTOR},
 }
 
 
@@ -31,22 +31,26 @@ def make_model(observation_spec, num_constraints: int = C, action_repeat: int = 
   """A tiny model."""
   small = functools.partial
   settings = {
-      'encoder_factory': small(
-          encoders.ObservationEncoder, small(encoders.ImageEncoder, depth=2, kernels=(4, 4)),
-          small(encoders.VectorEncoder, hidden_sizes=(8,))),
-      'decoder_factory': small(
-          decoders.ObservationDecoder,
-          image_factory=small(decoders.ImageDecoder, depth=2, dense_size=8, kernels=(6, 6)),
-          vector_factory=small(decoders.VectorDecoder, hidden_sizes=(8,))),
-      'reward_factory': small(heads.NormalHead, hidden_sizes=(8,)),
-      'cost_factory': small(heads.BernoulliCost, hidden_sizes=(8,)),
-      'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(8,)),
-      'stochastic_size': S,
-      'deterministic_size': D,
-      'hidden_size': 5,
+    'encoder_factory': small(
+      encoders.ObservationEncoder,
+      small(encoders.ImageEncoder, depth=2, kernels=(4, 4)),
+      small(encoders.VectorEncoder, hidden_sizes=(8,)),
+    ),
+    'decoder_factory': small(
+      decoders.ObservationDecoder,
+      image_factory=small(decoders.ImageDecoder, depth=2, dense_size=8, kernels=(6, 6)),
+      vector_factory=small(decoders.VectorDecoder, hidden_sizes=(8,)),
+    ),
+    'reward_factory': small(heads.NormalHead, hidden_sizes=(8,)),
+    'cost_factory': small(heads.BernoulliCost, hidden_sizes=(8,)),
+    'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(8,)),
+    'stochastic_size': S,
+    'deterministic_size': D,
+    'hidden_size': 5,
   }
   return world_model.RecurrentWorldModel(
-      observation_spec, data.ACTION_SPEC, num_constraints, action_repeat, **{**settings, **kwargs})
+    observation_spec, data.ACTION_SPEC, num_constraints, action_repeat, **{**settings, **kwargs}
+  )
 
 
 def _make_params(model, batch, seed: int = 0):
@@ -70,6 +74,7 @@ class BalancedKlTest(parameterized.TestCase):
 
   KL = log(2 / 0.5) + (0.25 + 1) / 8 - 1/2 = 1.38629 + 0.15625 - 0.5 = 1.04254.
   """
+
   POSTERIOR = distributions.Gaussian(jnp.array([[1.0]]), jnp.array([[0.5]]))
   PRIOR = distributions.Gaussian(jnp.array([[0.0]]), jnp.array([[2.0]]))
 
@@ -144,7 +149,8 @@ class OvershootingTest(absltest.TestCase):
     self._batch = data.random_batch(self._spec, B, self._length, C)
     self._plain = make_model(self._spec)
     self._model = make_model(
-        self._spec, overshooting_steps=self._steps, overshooting_starts=self._starts, reward_scale=7.0)
+      self._spec, overshooting_steps=self._steps, overshooting_starts=self._starts, reward_scale=7.0
+    )
     self._params = _make_params(self._plain, self._batch)
 
   def _draws(self, key):
@@ -160,8 +166,7 @@ class OvershootingTest(absltest.TestCase):
         state = jax.tree.map(lambda x: x[row, start], output.states)
         for step in range(self._steps):
           moment = start + 1 + step  # Its action led to it, and its reward came with it.
-          state = self._plain.imagine_step(
-              self._params, state, self._batch.action[row, moment], noise[row, step, i])
+          state = self._plain.imagine_step(self._params, state, self._batch.action[row, moment], noise[row, step, i])
           predictions = self._plain.predict(self._params, self._plain.features(state))
           errors.append(float(predictions.reward - self._batch.reward[row, moment]))
     expected = np.mean(-0.5 * np.square(errors) - 0.5 * np.log(2.0 * np.pi))
@@ -183,8 +188,11 @@ class OvershootingTest(absltest.TestCase):
       return metrics['imagined_reward_log_prob'] + metrics['imagined_cost_log_prob']
 
     gradients = jax.grad(imagined)(self._params)
-    trained = {module.split('/')[0] for module, arrays in gradients.items()
-               if any(np.any(np.asarray(array) != 0) for array in arrays.values())}
+    trained = {
+      module.split('/')[0]
+      for module, arrays in gradients.items()
+      if any(np.any(np.asarray(array) != 0) for array in arrays.values())
+    }
     self.assertEqual(trained, {'dynamics', 'reward', 'cost'})
 
   def test_every_step_of_every_sequence_can_be_a_start(self):
@@ -227,19 +235,20 @@ class LossTest(absltest.TestCase):
     decoded = self._model.decode(self._params, features)
     normal = lambda error: -0.5 * error**2 - 0.5 * np.log(2.0 * np.pi)
     log_prob = {
-        'image': normal(batch.observation['image'] / 255.0 - 0.5 - decoded['image']).sum((2, 3, 4)).mean(),
-        'vector': normal(batch.observation['vector'] - decoded['vector']).sum(-1).mean(),
-        'reward': normal(batch.reward - predictions.reward).mean(),
-        'cost': np.where(batch.cost > 0, 100.0 * np.log(predictions.cost), np.log1p(-predictions.cost)).sum(-1).mean(),
-        'terminal': np.where(
-            batch.terminal > 0, np.log1p(-predictions.continuation), np.log(predictions.continuation)).mean(),
+      'image': normal(batch.observation['image'] / 255.0 - 0.5 - decoded['image']).sum((2, 3, 4)).mean(),
+      'vector': normal(batch.observation['vector'] - decoded['vector']).sum(-1).mean(),
+      'reward': normal(batch.reward - predictions.reward).mean(),
+      'cost': np.where(batch.cost > 0, 100.0 * np.log(predictions.cost), np.log1p(-predictions.cost)).sum(-1).mean(),
+      'terminal': np.where(
+        batch.terminal > 0, np.log1p(-predictions.continuation), np.log(predictions.continuation)
+      ).mean(),
     }
     for name, value in log_prob.items():
       np.testing.assert_allclose(metrics[f'{name}_log_prob'], value, rtol=1e-4)
     expected = 0.5 * metrics['kl'] - 2.0 * log_prob['reward'] - sum(log_prob.values())
     np.testing.assert_allclose(self._loss, expected, rtol=1e-4)
     np.testing.assert_allclose(metrics['loss'], self._loss)
-    np.testing.assert_allclose(metrics['reward_mse'], np.mean((batch.reward - predictions.reward)**2), rtol=1e-4)
+    np.testing.assert_allclose(metrics['reward_mse'], np.mean((batch.reward - predictions.reward) ** 2), rtol=1e-4)
     np.testing.assert_allclose(metrics['cost_mean'], batch.cost.mean(), rtol=1e-5)
     np.testing.assert_allclose(metrics['cost_expected'], predictions.cost.mean(), rtol=1e-4)
 
@@ -260,7 +269,6 @@ class LossTest(absltest.TestCase):
 
 
 class RecurrentWorldModelTest(parameterized.TestCase):
-
   @parameterized.parameters(*SPECS)
   def test_shapes(self, name):
     model = make_model(SPECS[name])
@@ -272,8 +280,9 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     self.assertEqual(loss.shape, ())
     self.assertEqual(shapes(output.states), rssm.State((B, L, S), (B, L, D)))
     self.assertEqual({metric.shape for metric in output.metrics.values()}, {()})
-    self.assertContainsSubset([f'{part}_{metric}' for part in SPECS[name] for metric in ('log_prob', 'mse')],
-                              output.metrics)
+    self.assertContainsSubset(
+      [f'{part}_{metric}' for part in SPECS[name] for metric in ('log_prob', 'mse')], output.metrics
+    )
     state = model.initial_state(B)
     now = lambda x: x[:, 0]
     filtered = jax.eval_shape(model.filter, params, state, now(batch.action), jax.tree.map(now, batch.observation), key)
@@ -286,8 +295,10 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     self.assertEqual(shapes(predictions), ((B, L), (B, L, C), (B, L)))
     decoded = jax.eval_shape(model.decode, params, features)
     self.assertEqual(shapes(decoded), {part: (B, L) + spec.shape for part, spec in SPECS[name].items()})
-    self.assertEqual({leaf.dtype for leaf in jax.tree.leaves((params, loss, output, filtered, imagined, predictions))},
-                     {np.dtype(np.float32)})
+    self.assertEqual(
+      {leaf.dtype for leaf in jax.tree.leaves((params, loss, output, filtered, imagined, predictions))},
+      {np.dtype(np.float32)},
+    )
 
   def test_the_paper_s_sizes(self):
     model = world_model.RecurrentWorldModel(SPECS['vector'], data.ACTION_SPEC, 1, 1)
@@ -314,8 +325,10 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     batch = data.random_batch(SPECS['both'], B, L, C)
     params = _make_params(model, batch)
     part = model.imagination_params(params)
-    self.assertEqual({name.split('/')[0] for name in params} - {name.split('/')[0] for name in part},
-                     {'encoder', 'inference', 'decoder'})
+    self.assertEqual(
+      {name.split('/')[0] for name in params} - {name.split('/')[0] for name in part},
+      {'encoder', 'inference', 'decoder'},
+    )
 
     def imagine(params, actions):
       state, total = _states(), 0.0
@@ -380,7 +393,6 @@ class RecurrentWorldModelTest(parameterized.TestCase):
 
 
 class GinTest(absltest.TestCase):
-
   def test_bindings_reach_the_modules(self):
     self.addCleanup(gin.clear_config)
     gin.parse_config("""

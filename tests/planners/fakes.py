@@ -1,8 +1,8 @@
 """A linear world model, for which returns, costs and best plans are arithmetic."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from lambda_kit import core
@@ -11,6 +11,7 @@ from lambda_kit import types
 
 class LinearParams(NamedTuple):
   """N sets of parameters, each field [N]; or one set, each field []."""
+
   gain: types.Array  # b
   goal: types.Array  # g
   effort: types.Array  # rho
@@ -23,10 +24,12 @@ class LinearParams(NamedTuple):
 def stack_params(num_samples: int = 1, **values: float | Sequence[float]) -> LinearParams:
   """N sets of parameters; what is not given is 0, but survival 1."""
   values = {'survival': 1.0} | values
-  return LinearParams(**{
+  return LinearParams(
+    **{
       name: jnp.broadcast_to(jnp.asarray(values.get(name, 0.0), jnp.float32), (num_samples,))
       for name in LinearParams._fields
-  })
+    }
+  )
 
 
 def start_state(x: float) -> types.Nest:

@@ -112,7 +112,8 @@ def test_returns_the_best_of_all_candidates():
 
   evaluate, records = _recorded(noisy)
   search = jax.jit(
-      functools.partial(cem.constrained_cem, evaluate=evaluate, mean0=_ZEROS, population=20, elites=5, iterations=4))
+    functools.partial(cem.constrained_cem, evaluate=evaluate, mean0=_ZEROS, population=20, elites=5, iterations=4)
+  )
   for limit in (-4.0, -1.0, 3.0):  # From few feasible candidates to many.
     records.clear()
     result = search(jax.random.key(3), limits=jnp.asarray([limit]))
@@ -162,13 +163,16 @@ def test_what_is_not_a_number_ranks_last():
   np.testing.assert_array_equal(result.actions, _TARGET)
 
 
-@pytest.mark.parametrize('num_feasible, expected', [
+@pytest.mark.parametrize(
+  'num_feasible, expected',
+  [
     (0, [1 / 4] * 4),  # None feasible: the four least costly.
     (1, [1 / 4] * 4),  # Less than two: filled up.
     (2, [1 / 2, 1 / 2, 0, 0]),  # Enough: the others are rejected.
     (3, [1 / 3, 1 / 3, 1 / 3, 0]),
     (9, [1 / 4] * 4),
-])
+  ],
+)
 def test_elites(num_feasible, expected):
   weights = cem.elite_weights(jnp.asarray(num_feasible), elites=4, minimum_elites=2)
   np.testing.assert_allclose(weights, expected, rtol=1e-6)
@@ -177,18 +181,28 @@ def test_elites(num_feasible, expected):
 def test_the_distribution_is_fitted_to_the_elites():
   evaluate, records = _recorded(_approach_target)
   search = jax.jit(
-      functools.partial(cem.constrained_cem, evaluate=evaluate, mean0=0.1 * jnp.ones((3, 2)), iterations=1,
-                        population=40, elites=10, minimum_elites=2, smoothing=0.25, min_std=0.3))
+    functools.partial(
+      cem.constrained_cem,
+      evaluate=evaluate,
+      mean0=0.1 * jnp.ones((3, 2)),
+      iterations=1,
+      population=40,
+      elites=10,
+      minimum_elites=2,
+      smoothing=0.25,
+      min_std=0.3,
+    )
+  )
   for limit in (jnp.inf, -2.0, -100.0):
     records.clear()
     result = search(jax.random.key(0), limits=jnp.asarray([limit]))
     jax.effects_barrier()
-    (candidates, returns, costs), = records
+    ((candidates, returns, costs),) = records
     feasible = costs[:, 0] <= limit
     if limit == -2.0:
       assert 2 <= feasible.sum() < 10  # Enough to reject the others, and too few for all places.
     if feasible.any():
-      elites = np.argsort(np.where(feasible, -returns, np.inf))[:min(10, feasible.sum())]
+      elites = np.argsort(np.where(feasible, -returns, np.inf))[: min(10, feasible.sum())]
     else:
       elites = np.argsort(costs[:, 0])[:10]
     mean, std = candidates[elites].mean(axis=0), candidates[elites].std(axis=0)
@@ -198,8 +212,16 @@ def test_the_distribution_is_fitted_to_the_elites():
 
 def test_candidates_follow_the_distribution():
   evaluate, records = _recorded(_approach_target)
-  cem.constrained_cem(jax.random.key(0), evaluate, _TARGET, jnp.asarray([jnp.inf]), iterations=1, population=4000,
-                      initial_std=0.1, min_std=0.0)
+  cem.constrained_cem(
+    jax.random.key(0),
+    evaluate,
+    _TARGET,
+    jnp.asarray([jnp.inf]),
+    iterations=1,
+    population=4000,
+    initial_std=0.1,
+    min_std=0.0,
+  )
   jax.effects_barrier()
   candidates = records[0][0]
   np.testing.assert_array_equal(candidates[0], _TARGET)  # The mean itself is one of them.
@@ -237,9 +259,17 @@ def test_the_key_determines_the_result_with_vmap_or_without():
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-3), looped, mapped)
 
 
-@pytest.mark.parametrize('settings', [
-    {'elites': 200}, {'minimum_elites': 16}, {'minimum_elites': 0}, {'iterations': 0}, {'smoothing': 1.0},
-    {'min_std': 2.0}])
+@pytest.mark.parametrize(
+  'settings',
+  [
+    {'elites': 200},
+    {'minimum_elites': 16},
+    {'minimum_elites': 0},
+    {'iterations': 0},
+    {'smoothing': 1.0},
+    {'min_std': 2.0},
+  ],
+)
 def test_settings_that_make_no_sense_are_refused(settings):
   with pytest.raises(ValueError, match=next(iter(settings))):
     cem.constrained_cem(jax.random.key(0), _approach_target, _ZEROS, jnp.zeros((1,)), **settings)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lambda_kit.safety import bounds
 from lambda_kit.planners import mpc
+from lambda_kit.safety import bounds
 from tests import specs
 from tests.planners import fakes
 
@@ -34,8 +34,14 @@ def test_returns_and_costs_by_hand():
   #   returns: 0 - 1/4 and -1 - 4/4;  -1 - 1/4 and -1 - 9/4.
   #   costs, p a, the second one weighing 1/10 * 1/2, over H = 2: (-1 + 1/20) / 2 and (0 + 1/20) / 2; three times that.
   params = fakes.stack_params(2, gain=[1, 2], price=[1, 3], survival=0.5)
-  estimates = _evaluate(params, [[[-1.0], [1.0]], [[0.0], [1.0]]], x=1.0, discount=0.5, cost_discount=0.1,
-                        model=fakes.LinearModel(num_constraints=2))
+  estimates = _evaluate(
+    params,
+    [[[-1.0], [1.0]], [[0.0], [1.0]]],
+    x=1.0,
+    discount=0.5,
+    cost_discount=0.1,
+    model=fakes.LinearModel(num_constraints=2),
+  )
   np.testing.assert_allclose(estimates.returns, [[-0.25, -2.0], [-1.25, -3.25]], rtol=1e-6)
   first = np.asarray([[-0.475, 0.025], [-1.425, 0.075]])
   np.testing.assert_allclose(estimates.costs, np.stack([first, 2 * first], axis=-1), rtol=1e-6)
@@ -58,13 +64,14 @@ def test_finds_the_best_open_loop_plan():
   # W = diag(discount^(t-1)). Its gradient is 0 where (b^2 L' W L + rho W) a = b L' W (g - x_0). Noise with mean 0
   # doesn't change the solution.
   horizon, discount, gain, goal, effort, x = 4, 0.9, 0.8, 1.0, 0.5, -0.2
-  lower, weights = np.tril(np.ones((horizon, horizon))), np.diag(discount**np.arange(horizon))
-  expected = np.linalg.solve(gain**2 * lower.T @ weights @ lower + effort * weights,
-                             gain * lower.T @ weights @ np.full(horizon, goal - x))
+  lower, weights = np.tril(np.ones((horizon, horizon))), np.diag(discount ** np.arange(horizon))
+  expected = np.linalg.solve(
+    gain**2 * lower.T @ weights @ lower + effort * weights, gain * lower.T @ weights @ np.full(horizon, goal - x)
+  )
   assert abs(expected).max() < 1
 
   states = x + gain * lower @ expected
-  value = -(np.diag(weights) * ((states - goal)**2 + effort * expected**2)).sum()
+  value = -(np.diag(weights) * ((states - goal) ** 2 + effort * expected**2)).sum()
   planner = mpc.CemPlanner(_FREE, horizon=horizon, discount=discount)
   plan = jax.jit(lambda params: planner.plan(_KEY, params, _NOISY_MODEL, fakes.start_state(x), planner.initial_plan(1)))
   for noise, tolerance in ((0.0, 0.05), (0.02, 0.2)):
@@ -76,8 +83,9 @@ def test_finds_the_best_open_loop_plan():
 def test_plans_can_be_judged_without_luck():
   # One step to the goal 0.5. With noise of deviation 1, the luckiest of a thousand plans is hardly ever the best one.
   params = fakes.stack_params(1, gain=1.0, goal=0.5, noise=1.0)
-  by_luck, without = (_plan(mpc.CemPlanner(_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL)
-                      for scale in (1.0, 0.0))
+  by_luck, without = (
+    _plan(mpc.CemPlanner(_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL) for scale in (1.0, 0.0)
+  )
   np.testing.assert_allclose(without.actions, [[0.5]], atol=0.01)
   assert abs(by_luck.actions[0, 0] - 0.5) > 0.1
 
@@ -128,7 +136,6 @@ def test_episodic_step_budget_is_what_spending_evenly_costs():
 def test_the_previous_plan_is_where_the_search_begins():
   # Two equal hills, at -0.5 and 0.5: the reward is -(x^2 - 1/4)^2, for a model whose state is its action.
   class TwoHills(fakes.LinearModel):
-
     def predict(self, params, features):
       predictions = super().predict(params, features)
       return predictions._replace(reward=-jnp.square(jnp.square(features[..., 1]) - 0.25))

@@ -1,10 +1,10 @@
 """Planning at each step, in several environments."""
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import gin
 from lambda_kit.planners import cem
 from lambda_kit.planners import mpc
 from lambda_kit.planners import planning_policy
@@ -17,6 +17,7 @@ _KEY = jax.random.key(0)
 
 class _AddingPlanner:
   """Adds params[0] + state to the previous plan, [H, A] with H = 3 and A = 2."""
+
   horizon = 3
 
   def initial_plan(self, num_actions):
@@ -38,8 +39,9 @@ def test_acts_with_the_first_action_and_keeps_the_rest():
   first = [[0.1] * 2, [0.2] * 2, [0.3] * 2]
   np.testing.assert_allclose(plans, [first, first])
   # Plans of two environments, whose states are 0 and 5: (1.1, 1.2, 1.3) and (6.1, 6.2, 6.3) for both actions.
-  actions, plans = planning_policy.plan_actions(planner, _MODEL, jnp.asarray([1.0]), plans, jnp.asarray([0.0, 5.0]),
-                                                _KEY)
+  actions, plans = planning_policy.plan_actions(
+    planner, _MODEL, jnp.asarray([1.0]), plans, jnp.asarray([0.0, 5.0]), _KEY
+  )
   np.testing.assert_allclose(actions, [[1.1] * 2, [6.1] * 2])
   np.testing.assert_allclose(plans, [[[1.2] * 2, [1.3] * 2, [0] * 2], [[6.2] * 2, [6.3] * 2, [0] * 2]])
 
@@ -50,8 +52,9 @@ def test_control_of_a_linear_system():
   # planned.
   planner = mpc.CemPlanner(specs.make(cost_limits=(np.inf,)), horizon=3, population=60, elites=10)
   first = planning_policy.initial_plans(planner, 2, num_actions=1)
-  step = jax.jit(lambda params, plans, beliefs, key: planning_policy.plan_actions(
-      planner, _MODEL, params, plans, beliefs, key))
+  step = jax.jit(
+    lambda params, plans, beliefs, key: planning_policy.plan_actions(planner, _MODEL, params, plans, beliefs, key)
+  )
   params = fakes.stack_params(2, gain=0.5, goal=0.8)
   plans, x = first, jnp.asarray([0.0, 0.8])
   actions = []

@@ -2,12 +2,12 @@
 
 import functools
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.policies import critic as critics
 from lambda_kit.policies import targets
 
@@ -20,7 +20,6 @@ def _init(network):
 
 
 class TestCritic:
-
   def test_paper_s_network(self):
     params = jax.eval_shape(lambda key: critics.make_critic().init(key, 230), jax.random.key(0))
     shapes = sorted(x.shape for x in jax.tree.leaves(params) if len(x.shape) == 2)
@@ -42,7 +41,6 @@ class TestCritic:
 
 
 class TestStackedCritics:
-
   def test_each_is_a_critic_of_its_own(self):
     stacked, single = critics.make_stacked_critics(_SMALL, 3), critics.make_critic(_SMALL)
     params = _init(stacked)
@@ -72,7 +70,6 @@ class TestStackedCritics:
 
 
 class TestTargets:
-
   def test_periodic_target_is_an_exact_copy_at_every_period(self):
     update = jax.jit(targets.PeriodicTarget(period=3))
     target, trace = {'w': jnp.array([-1.0])}, []

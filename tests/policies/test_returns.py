@@ -22,12 +22,13 @@ def _naive_lambda_values(rewards, continuations, next_values, discount, lambda_)
 
 def _trajectory(seed=0, horizon=6):
   rng = np.random.default_rng(seed)
-  return tuple(jnp.asarray(x, jnp.float32) for x in (
-      rng.normal(size=horizon), rng.uniform(0.5, 1.0, size=horizon), rng.normal(size=horizon)))
+  return tuple(
+    jnp.asarray(x, jnp.float32)
+    for x in (rng.normal(size=horizon), rng.uniform(0.5, 1.0, size=horizon), rng.normal(size=horizon))
+  )
 
 
 class TestLambdaValues:
-
   @pytest.mark.parametrize('horizon', [1, 2, 6])
   @pytest.mark.parametrize('lambda_', [0, 0.0, 0.5, 0.95, 1])  # Integers, too: gin files may say 1.
   def test_naive_recursion(self, horizon, lambda_):
@@ -103,7 +104,6 @@ class TestLambdaValues:
 
 
 class TestValueLoss:
-
   def test_by_hand(self):
     # Errors 1, 2 and 3, 0: squares 1, 4, 9, 0; half of their mean is 14 / 8.
     values, targets = jnp.array([[1.0, 2.0], [3.0, 0.0]]), jnp.zeros([2, 2])

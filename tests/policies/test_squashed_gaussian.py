@@ -1,19 +1,21 @@
 """The squashed Gaussian and the policy that outputs it."""
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+import gin
 from lambda_kit.policies import squashed_gaussian
 
 _SMALL = {'hidden_sizes': (16, 16)}
 
 
 def _policy(num_actions=2, **kwargs):
-  return squashed_gaussian.make_policy(num_actions, lambda n: squashed_gaussian.SquashedGaussianPolicy(n, **_SMALL | kwargs))
+  return squashed_gaussian.make_policy(
+    num_actions, lambda n: squashed_gaussian.SquashedGaussianPolicy(n, **_SMALL | kwargs)
+  )
 
 
 def _init(network):
@@ -26,7 +28,6 @@ def _gaussian(mean, std):
 
 
 class TestSquashedGaussian:
-
   @pytest.mark.parametrize('mean, std', [(0.0, 0.5), (0.7, 0.3), (-1.0, 1.0)])
   def test_density_integrates_to_one(self, mean, std):
     # Midpoints of 20,000 intervals of (-1, 1).
@@ -87,7 +88,6 @@ class TestSquashedGaussian:
 
 
 class TestPolicy:
-
   def test_paper_s_network(self):
     policy = squashed_gaussian.make_policy(2)
     params = jax.eval_shape(lambda key: policy.init(key, 230), jax.random.key(0))

@@ -7,11 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 # Two matrices of different shapes, neither of them square, and two vectors: permuted entries would show.
-SHAPES = {
-    'encoder': {'w': (4, 3)},
-    'rssm/prior': {'b': (2,), 'w': (2, 3)},
-    'reward': {'w': (3, 2), 'b': (1,)},
-}
+SHAPES = {'encoder': {'w': (4, 3)}, 'rssm/prior': {'b': (2,), 'w': (2, 3)}, 'reward': {'w': (3, 2), 'b': (1,)}}
 SELECTED = ('reward', 'rssm/prior')  # In the order of JAX's dictionaries: sorted by name.
 NUM_SELECTED = 2 + 6 + 6 + 1
 
@@ -59,6 +55,7 @@ class Jitted:
       def scaled(params, key):
         value, aux = loss(params, key)
         return factor * value, aux
+
       return posterior.update(state, scaled, key)
 
     self._update = jax.jit(update)

@@ -64,8 +64,11 @@ def test_gradients_are_those_of_a_loop_over_members(own_noise):
   expected = jax.tree.map(lambda *leaves: np.stack(leaves), *gradients)
   expected['encoder'] = jax.tree.map(lambda leaf: leaf.mean(axis=0), expected['encoder'])
   # Adam's first moment after one update is (1 - 0.9) times the gradient.
-  jax.tree.map(lambda moment, gradient: np.testing.assert_allclose(moment, 0.1 * gradient, rtol=1e-4, atol=1e-7),
-               optax.tree.get(new_state.opt_state, 'mu'), expected)
+  jax.tree.map(
+    lambda moment, gradient: np.testing.assert_allclose(moment, 0.1 * gradient, rtol=1e-4, atol=1e-7),
+    optax.tree.get(new_state.opt_state, 'mu'),
+    expected,
+  )
   assert metrics['loss'] == pytest.approx(np.mean(losses), rel=1e-5)
   norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(expected)))
   assert metrics['gradient_norm'] == pytest.approx(norm, rel=1e-4)

@@ -29,8 +29,11 @@ def test_draws_are_standard_normal_and_independent():
 
 
 def test_a_key_decides_the_draws():
-  for key, other in ((jax.random.key(3), jax.random.key(4)), (jax.random.PRNGKey(3), jax.random.PRNGKey(4)),
-                     (jax.random.key(3, impl='rbg'), jax.random.key(4, impl='rbg'))):
+  for key, other in (
+    (jax.random.key(3), jax.random.key(4)),
+    (jax.random.PRNGKey(3), jax.random.PRNGKey(4)),
+    (jax.random.key(3, impl='rbg'), jax.random.key(4, impl='rbg')),
+  ):
     first = np.asarray(_draw(key, (2, 3, 5)))
     assert first.shape == (2, 3, 5)
     np.testing.assert_array_equal(first, _draw(key, (2, 3, 5)))

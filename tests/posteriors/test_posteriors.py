@@ -2,13 +2,13 @@
 
 import functools
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+import gin
 from lambda_kit.models import optimizers
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import point
@@ -41,8 +41,9 @@ def test_state_is_one_tree_of_buffers_that_can_all_be_donated(cls, wrap):
   leaves = jax.tree.leaves(state)
   assert all(isinstance(leaf, jax.Array) for leaf in leaves)
   assert len({leaf.unsafe_buffer_pointer() for leaf in leaves}) == len(leaves)
-  touch = jax.jit(lambda state: jax.tree.map(lambda leaf: leaf | True if leaf.dtype == bool else leaf + 1, state),
-                  donate_argnums=0)
+  touch = jax.jit(
+    lambda state: jax.tree.map(lambda leaf: leaf | True if leaf.dtype == bool else leaf + 1, state), donate_argnums=0
+  )
   touch(state)  # Raises if a buffer is donated twice.
   assert all(leaf.is_deleted() for leaf in leaves)
 
@@ -51,8 +52,9 @@ def test_state_is_one_tree_of_buffers_that_can_all_be_donated(cls, wrap):
 def test_types_and_shapes_stay(cls):
   posterior = _make(cls)
   state = jax.eval_shape(lambda key: posterior.init(key, fakes.init_params), jax.random.key(0))
-  new_state, _, _ = jax.eval_shape(lambda state, key: posterior.update(state, fakes.noisy_loss, key), state,
-                                   jax.random.key(0))
+  new_state, _, _ = jax.eval_shape(
+    lambda state, key: posterior.update(state, fakes.noisy_loss, key), state, jax.random.key(0)
+  )
   describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype), leaf.weak_type), tree)
   assert describe(state) == describe(new_state)  # A scan over updates and a checkpoint depend on it.
   assert {str(leaf.dtype) for leaf in jax.tree.leaves(state)} <= {'float32', 'int32', 'bool'}

@@ -20,18 +20,23 @@ def _naive_moments(snapshots, decay):
   weights = decay ** np.arange(len(snapshots) - 1, -1, -1)  # The last snapshot weighs 1.
   weights /= weights.sum()
   mean = weights @ snapshots
-  return mean, weights @ (snapshots - mean)**2
+  return mean, weights @ (snapshots - mean) ** 2
 
 
 def _naive_columns(snapshots, decay, num_models):
   """Deviations of the last K snapshots from the means of their time, [K, P], the oldest first."""
   count = len(snapshots)
-  return np.stack([snapshots[n - 1] - _naive_moments(snapshots[:n], decay)[0]
-                   for n in range(max(1, count - num_models + 1), count + 1)])
+  return np.stack(
+    [
+      snapshots[n - 1] - _naive_moments(snapshots[:n], decay)[0]
+      for n in range(max(1, count - num_models + 1), count + 1)
+    ]
+  )
 
 
 _add_snapshot = jax.jit(
-    lambda moments, tree, decay, scale: swag.add_snapshot(moments, tree, fakes.select, decay, scale))
+  lambda moments, tree, decay, scale: swag.add_snapshot(moments, tree, fakes.select, decay, scale)
+)
 
 
 def _moments_of(trees, decay=_DECAY, scale=1.0):
@@ -61,8 +66,9 @@ def _noisy():
 @functools.cache
 def _linear():
   """Snapshots after 7, 11, 15, ... updates. Adam's step on a constant gradient is its rate."""
-  posterior = swag.Swag(fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2,
-                        eps=1e-12)
+  posterior = swag.Swag(
+    fakes.select, learning_rate=0.01, cyclic_factor=3.0, burn_in=3, period=4, num_models=2, eps=1e-12
+  )
   return fakes.Jitted(posterior, fakes.linear_loss(1.0))
 
 
@@ -180,7 +186,7 @@ def test_the_covariance_of_samples_within_and_across_leaves(scale):
   stds = np.sqrt(np.diag(expected))
   np.testing.assert_array_less(np.abs(samples.mean(axis=0, dtype=np.float64) - mean), 5 * stds / np.sqrt(num_samples))
   errors = np.cov(samples, rowvar=False) - expected
-  np.testing.assert_array_less(np.abs(errors), 5 * np.sqrt((np.outer(stds, stds)**2 + expected**2) / num_samples))
+  np.testing.assert_array_less(np.abs(errors), 5 * np.sqrt((np.outer(stds, stds) ** 2 + expected**2) / num_samples))
   # The entries that faulty versions lose are far above the errors: those between leaves (1, 6, 2 and 6 entries).
   assert np.max(np.abs(expected[:7, 7:]) / np.outer(stds, stds)[:7, 7:]) > 0.5
   np.testing.assert_allclose(moments.spread, np.sqrt(np.mean(np.diag(expected))), rtol=1e-3)
@@ -211,6 +217,7 @@ def test_updates_do_not_copy_the_columns():
     def step(state, key):
       state = update(state, key)
       return state, jnp.mean(posterior.sample(state, key, 2)['w'])
+
     return jax.lax.scan(step, state, jax.random.split(key, 3))
 
   update, scan = (jax.jit(function, donate_argnums=0).lower(state, key).compile() for function in (update, scan))
@@ -223,9 +230,10 @@ def test_updates_do_not_copy_the_columns():
     assert state.moments.columns.unsafe_buffer_pointer() == address
 
 
-@pytest.mark.parametrize('settings', [dict(num_models=1), dict(period=0), dict(burn_in=-1), dict(decay=0.0),
-                                      dict(decay=1.1), dict(scale=-1.0)])
+@pytest.mark.parametrize(
+  'settings', [dict(num_models=1), dict(period=0), dict(burn_in=-1), dict(decay=0.0), dict(decay=1.1), dict(scale=-1.0)]
+)
 def test_settings_without_meaning_are_refused(settings):
-  (name, value), = settings.items()
+  ((name, value),) = settings.items()
   with pytest.raises(ValueError, match=f'{name}={value}'):
     swag.Swag(fakes.select, **settings)

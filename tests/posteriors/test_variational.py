@@ -31,11 +31,17 @@ def test_linear_regression_finds_the_best_factorised_gaussian():
 
   def loss(params, key):
     prediction = x[:, :2] @ params['a']['w'][:, 0] + x[:, 2] * params['b'] + params['other']
-    return jnp.sum(jnp.square(prediction - y - params['other'])) / (2 * noise_std**2) + (params['other'] - 3)**2, ()
+    return jnp.sum(jnp.square(prediction - y - params['other'])) / (2 * noise_std**2) + (params['other'] - 3) ** 2, ()
 
   posterior = variational.Variational(
-      lambda params: {'a': params['a'], 'b': params['b']}, initial_std=0.5, prior_std=prior_std, kl_scale=1.0,
-      std_rate_factor=1.0, learning_rate=0.01, clip_norm=1e4)
+    lambda params: {'a': params['a'], 'b': params['b']},
+    initial_std=0.5,
+    prior_std=prior_std,
+    kl_scale=1.0,
+    std_rate_factor=1.0,
+    learning_rate=0.01,
+    clip_norm=1e4,
+  )
   zeros = lambda key: {'a': {'w': jnp.zeros((2, 1))}, 'b': jnp.zeros(()), 'other': jnp.zeros(())}
 
   @jax.jit
@@ -43,6 +49,7 @@ def test_linear_regression_finds_the_best_factorised_gaussian():
     def step(state, key):
       state, _, _ = posterior.update(state, loss, key)
       return state, (state.params, jax.tree.map(jax.nn.softplus, state.rho))
+
     return jax.lax.scan(step, posterior.init(key, zeros), jax.random.split(key, 6000))
 
   state, history = train(jax.random.key(1))
@@ -68,8 +75,11 @@ def test_samples_have_the_mean_and_the_standard_deviations():
 def test_standard_deviations_have_a_rate_of_their_own():
   # Adam's first step is its rate. The loss has the slope 1 in theta = mu + std z: nothing but the KL pulls std up.
   posterior = fakes.Jitted(
-      variational.Variational(fakes.select, initial_std=0.01, learning_rate=1e-3, std_rate_factor=7.0, kl_scale=1e6,
-                              clip_norm=1e12), fakes.linear_loss(1.0))
+    variational.Variational(
+      fakes.select, initial_std=0.01, learning_rate=1e-3, std_rate_factor=7.0, kl_scale=1e6, clip_norm=1e12
+    ),
+    fakes.linear_loss(1.0),
+  )
   state = posterior.init(jax.random.key(0))
   after, _, metrics = posterior.update(state, jax.random.key(1))
   step = jax.tree.map(lambda new, old: np.asarray(new) - np.asarray(old), after.rho, state.rho)
@@ -80,6 +90,6 @@ def test_standard_deviations_have_a_rate_of_their_own():
 
 @pytest.mark.parametrize('settings', [dict(initial_std=0.0), dict(prior_std=-1.0), dict(kl_scale=-1.0)])
 def test_settings_without_meaning_are_refused(settings):
-  (name, value), = settings.items()
+  ((name, value),) = settings.items()
   with pytest.raises(ValueError, match=f'{name}={value}'):
     variational.Variational(fakes.select, **settings)

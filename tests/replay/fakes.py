@@ -9,11 +9,12 @@ from lambda_kit import types
 from lambda_kit.replay import episodes
 
 HEADER = episodes.Header(
-    task='fake',
-    observations={'vector': episodes.Field((2,), 'float32'), 'image': episodes.Field((2, 2, 3), 'uint8')},
-    action_shape=(1,),
-    constraint_names=('first', 'second'),
-    action_repeat=1)
+  task='fake',
+  observations={'vector': episodes.Field((2,), 'float32'), 'image': episodes.Field((2, 2, 3), 'uint8')},
+  action_shape=(1,),
+  constraint_names=('first', 'second'),
+  action_repeat=1,
+)
 
 
 def make_episode(number: int, num_steps: int, terminal: bool = False) -> episodes.Episode:
@@ -23,11 +24,15 @@ def make_episode(number: int, num_steps: int, terminal: bool = False) -> episode
   ends = np.zeros_like(times)
   ends[-1] = terminal
   return episodes.Episode(
-      observation={
-          'vector': np.stack([np.full_like(times, number), times], axis=-1),
-          'image': np.broadcast_to((times % 256).astype(np.uint8)[:, None, None, None], (num_steps + 1, 2, 2, 3)),
-      },
-      action=where[:, None], reward=where, cost=np.stack([where, -where], axis=-1), terminal=ends)
+    observation={
+      'vector': np.stack([np.full_like(times, number), times], axis=-1),
+      'image': np.broadcast_to((times % 256).astype(np.uint8)[:, None, None, None], (num_steps + 1, 2, 2, 3)),
+    },
+    action=where[:, None],
+    reward=where,
+    cost=np.stack([where, -where], axis=-1),
+    terminal=ends,
+  )
 
 
 def assert_equal(actual, expected) -> None:

@@ -10,10 +10,10 @@ import pytest
 from lambda_kit import types
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import grid_cmdp
-from lambda_kit.training import environment_loop
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
+from lambda_kit.training import environment_loop
 from tests import loops
 from tests import specs
 from tests.replay import fakes
@@ -58,14 +58,14 @@ def test_entries_of_a_moment_belong_together(actions, terminates):
 @pytest.mark.parametrize('terminates', [False, True])
 def test_stored_actions_replay_the_episodes_of_an_environment(terminates):
   """Through the environment loop: the stored actions lead the same environment to all the stored moments."""
-  make = lambda: grid_cmdp.GridCmdp(seed=3, episode_length=40, hazards_terminate=terminates,
-                                    observations=('vector', 'image'))
+  make = lambda: grid_cmdp.GridCmdp(
+    seed=3, episode_length=40, hazards_terminate=terminates, observations=('vector', 'image')
+  )
   environment = make()
   buffer = buffer_lib.EpisodeBuffer(episodes.Header.of(specs.of(environment)), seed=0, sequence_length=2)
   actor = loops.random_actor(environment, 1, adder_lib.EpisodeAdder(buffer))
 
   class _Silent:
-
     def write(self, kind, row):
       pass
 
@@ -150,7 +150,9 @@ def _transition(**changes) -> dm_env.TimeStep:
   return dm_env.transition(types.CmdpReward(changes.pop('reward', 0.0), changes.pop('cost', np.zeros(2))), observation)
 
 
-@pytest.mark.parametrize('action, timestep, message', [
+@pytest.mark.parametrize(
+  'action, timestep, message',
+  [
     ([0.0], _transition(observation={'vector': np.array([0.0, np.nan])}), 'observation/vector .* not finite'),
     ([0.0], _transition(observation={'vector': np.array([1e300, 0.0])}), 'observation/vector .* not finite'),
     ([0.0], _transition(reward=np.nan), 'reward .* not finite'),
@@ -161,7 +163,8 @@ def _transition(**changes) -> dm_env.TimeStep:
     ([0.0], _transition(observation={'image': np.zeros((2, 2, 3))}), r'image to be uint8 \[2, 2, 3\], got float64'),
     ([0.0], _transition(observation={'image': np.zeros((2, 2, 3), int)}), r'image to be uint8 .* got int64'),
     ([0.0], _transition(observation={'map': np.zeros(1)}), r"observed \['image', 'map', 'vector'\]"),
-])
+  ],
+)
 @pytest.mark.filterwarnings('ignore:overflow')
 def test_what_can_not_be_stored_is_named_and_ends_the_episode(action, timestep, message):
   adder, buffer = _make()

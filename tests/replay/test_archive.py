@@ -35,8 +35,9 @@ def test_only_new_episodes_are_written(tmp_path):
   assert len(list(offline.load_dataset(tmp_path / 'replay', fakes.HEADER))) == 4
 
 
-@hypothesis.given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), saved=st.integers(0, 12),
-                  ceiling=st.integers(400, 2000))
+@hypothesis.given(
+  lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), saved=st.integers(0, 12), ceiling=st.integers(400, 2000)
+)
 @hypothesis.settings(max_examples=25, deadline=None)
 def test_a_buffer_comes_back_as_it_was_and_samples_the_same(tmp_path_factory, lengths, saved, ceiling):
   folder, buffer = tmp_path_factory.mktemp('replay'), _buffer(ceiling)
@@ -57,7 +58,7 @@ def test_a_buffer_comes_back_as_it_was_and_samples_the_same(tmp_path_factory, le
     fakes.assert_equal(ours, theirs)
   # What came later is gone, and the same episodes can be taken again.
   assert all(number < span[1] for number in offline.episode_files(folder))
-  for number, length in list(enumerate(lengths))[span[1]:]:
+  for number, length in list(enumerate(lengths))[span[1] :]:
     again.add(fakes.make_episode(number, length))
     other.save()
   assert [number for number, _ in again.items()] == [number for number, _ in buffer.items()]

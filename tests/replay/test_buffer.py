@@ -5,13 +5,13 @@ import time
 import tracemalloc
 
 from absl import logging
-import gin
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
 import pytest
 from scipy import stats
 
+import gin
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from tests.replay import fakes
@@ -35,9 +35,9 @@ def warnings(monkeypatch) -> list[str]:
 
 
 class TestSampling:
-
-  @hypothesis.given(st.lists(st.integers(1, 15), min_size=1, max_size=8), st.integers(1, 10), st.integers(1, 6),
-                    st.integers(0, 2**32))
+  @hypothesis.given(
+    st.lists(st.integers(1, 15), min_size=1, max_size=8), st.integers(1, 10), st.integers(1, 6), st.integers(0, 2**32)
+  )
   @hypothesis.settings(deadline=None)
   def test_sequences_are_consecutive_moments_of_one_episode(self, lengths, length, batch_size, seed):
     buffer = _make(lengths, sequence_length=length, seed=seed)
@@ -95,9 +95,14 @@ class TestSampling:
     for part in (numbers[:, :2], numbers[:, 2:]):
       assert stats.chisquare(np.unique(part, return_counts=True)[1]).pvalue > 0.01
     # Two episodes are all there are; and the last ones are too short to have any.
-    assert set(_make([5, 5], recent_share=1.0, recent_episodes=3).sample(50).observation['vector'][:, 0, 0]) == {0.0, 1.0}
+    assert set(_make([5, 5], recent_share=1.0, recent_episodes=3).sample(50).observation['vector'][:, 0, 0]) == {
+      0.0,
+      1.0,
+    }
     assert set(_make([5, 5, 1], recent_share=1.0, recent_episodes=1).sample(50).observation['vector'][:, 0, 0]) == {
-        0.0, 1.0}
+      0.0,
+      1.0,
+    }
     for wrong in (dict(recent_share=1.5), dict(recent_episodes=0)):
       with pytest.raises(ValueError, match='recent_share = .*recent_episodes = '):
         _make([5], **wrong)
@@ -124,8 +129,10 @@ class TestSampling:
 
   def test_too_little_data_says_what_is_needed(self):
     for lengths, counted in (([], '0 finished episodes with 0'), ([30, 48], '2 finished episodes with 78')):
-      with pytest.raises(buffer_lib.NotEnoughDataError,
-                         match=f'{counted} agent steps.*sequence_length = 50.*at least 49.*PeriodicUpdates.first'):
+      with pytest.raises(
+        buffer_lib.NotEnoughDataError,
+        match=f'{counted} agent steps.*sequence_length = 50.*at least 49.*PeriodicUpdates.first',
+      ):
         _make(lengths, sequence_length=50).sample(1)
     assert _make([49], sequence_length=50).sample(1).reward.shape == (1, 50)
 
@@ -141,8 +148,15 @@ class TestSampling:
     moments = 501
     for number in range(8):
       floats = np.zeros(moments, np.float32)
-      buffer.add(episodes.Episode({'image': np.full((moments, 64, 64, 3), number, np.uint8)},
-                                  np.zeros((moments, 2), np.float32), floats, floats[:, None], floats))
+      buffer.add(
+        episodes.Episode(
+          {'image': np.full((moments, 64, 64, 3), number, np.uint8)},
+          np.zeros((moments, 2), np.float32),
+          floats,
+          floats[:, None],
+          floats,
+        )
+      )
     times = []
     for _ in range(15):
       started = time.perf_counter()
@@ -154,7 +168,6 @@ class TestSampling:
 
 
 class TestMemory:
-
   @hypothesis.given(st.lists(st.integers(1, 19), max_size=20), st.integers(20, 60))
   @hypothesis.settings(deadline=None)
   def test_the_oldest_episodes_make_room(self, lengths, max_moments):
@@ -248,8 +261,9 @@ class TestMemory:
     assert not warnings
     assert _make([], max_bytes=20_020).warn_if_short(1000, episode_length=None) == 0.5
     assert warnings == [
-        'The 1000 environment steps of this run make 39.1 KiB of replay data. EpisodeBuffer.max_bytes = 20020 '
-        '(19.55 KiB) keeps the newest 50 % of them.']
+      'The 1000 environment steps of this run make 39.1 KiB of replay data. EpisodeBuffer.max_bytes = 20020 '
+      '(19.55 KiB) keeps the newest 50 % of them.'
+    ]
 
   def test_a_machine_that_is_too_small_is_warned_of(self, warnings, monkeypatch):
     monkeypatch.setattr(buffer_lib, '_machine_bytes', lambda: 2**30)
@@ -261,7 +275,6 @@ class TestMemory:
 
 
 class TestResuming:
-
   @hypothesis.given(st.lists(st.integers(2, 19), min_size=1, max_size=12), st.integers(0, 20), st.integers(1, 4))
   @hypothesis.settings(deadline=None)
   def test_a_rebuilt_buffer_goes_on_in_the_same_way(self, lengths, draws, more):

@@ -30,14 +30,16 @@ def _arrays(field: episodes.Field, moments: int) -> st.SearchStrategy[np.ndarray
 
 @st.composite
 def _headed_episodes(draw) -> tuple[episodes.Header, episodes.Episode]:
-  fields = st.builds(episodes.Field, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
-                     st.sampled_from(_DTYPES))
+  fields = st.builds(
+    episodes.Field, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), st.sampled_from(_DTYPES)
+  )
   header = episodes.Header(
-      task=draw(st.text(max_size=10)),
-      observations=draw(st.dictionaries(_NAMES, fields, min_size=1, max_size=3)),
-      action_shape=draw(hnp.array_shapes(min_dims=1, max_dims=1, max_side=3)),
-      constraint_names=tuple(draw(st.lists(st.text(max_size=5), max_size=3))),
-      action_repeat=draw(st.integers(1, 8)))
+    task=draw(st.text(max_size=10)),
+    observations=draw(st.dictionaries(_NAMES, fields, min_size=1, max_size=3)),
+    action_shape=draw(hnp.array_shapes(min_dims=1, max_dims=1, max_side=3)),
+    constraint_names=tuple(draw(st.lists(st.text(max_size=5), max_size=3))),
+    action_repeat=draw(st.integers(1, 8)),
+  )
   moments = draw(st.integers(2, 5))
   arrays = {name: draw(_arrays(field, moments)) for name, field in header.fields.items()}
   return header, episodes.Episode(**episodes.unflatten(arrays))
@@ -69,8 +71,12 @@ def test_header_of_an_environment_stores_floats_as_float32():
   assert header == fakes.HEADER
   grid = grid_cmdp.GridCmdp(seed=0, layout=('S.', '#G'), observations=('image', 'vector'), num_constraints=2)
   assert episodes.Header.of(specs.of(wrappers.ActionRepeat(grid, 2))) == episodes.Header(
-      'GridCmdp S./#G', {'image': episodes.Field((16, 16, 3), 'uint8'), 'vector': episodes.Field((2,), 'float32')}, (2,),
-      ('hazards_1', 'hazards_2'), 2)
+    'GridCmdp S./#G',
+    {'image': episodes.Field((16, 16, 3), 'uint8'), 'vector': episodes.Field((2,), 'float32')},
+    (2,),
+    ('hazards_1', 'hazards_2'),
+    2,
+  )
 
 
 def test_bytes_of_a_moment_are_those_of_the_arrays():
@@ -79,19 +85,28 @@ def test_bytes_of_a_moment_are_those_of_the_arrays():
   assert fakes.make_episode(0, 6).num_bytes == 7 * fakes.HEADER.bytes_per_moment
 
 
-@pytest.mark.parametrize('change, difference', [
+@pytest.mark.parametrize(
+  'change, difference',
+  [
     (dict(task='other'), "task is 'fake' instead of 'other'"),
     (dict(action_shape=(3,)), r'action_shape is \(1,\) instead of \(3,\)'),
     (dict(constraint_names=('first',)), r"constraint_names is \('first', 'second'\) instead of \('first',\)"),
     (dict(action_repeat=2), 'action_repeat is 1 instead of 2'),
     (dict(observations={'vector': episodes.Field((2,), 'float32')}), r"'image' is uint8 \[2, 2, 3\] instead of absent"),
-    (dict(observations=fakes.HEADER.observations | {'map': episodes.Field((), 'int8')}),
-     r"'map' is absent instead of int8 \[\]"),
-    (dict(observations=fakes.HEADER.observations | {'image': episodes.Field((4, 4, 3), 'uint8')}),
-     r"'image' is uint8 \[2, 2, 3\] instead of uint8 \[4, 4, 3\]"),
-    (dict(observations=fakes.HEADER.observations | {'vector': episodes.Field((2,), 'float16')}),
-     r"'vector' is float32 \[2\] instead of float16 \[2\]"),
-])
+    (
+      dict(observations=fakes.HEADER.observations | {'map': episodes.Field((), 'int8')}),
+      r"'map' is absent instead of int8 \[\]",
+    ),
+    (
+      dict(observations=fakes.HEADER.observations | {'image': episodes.Field((4, 4, 3), 'uint8')}),
+      r"'image' is uint8 \[2, 2, 3\] instead of uint8 \[4, 4, 3\]",
+    ),
+    (
+      dict(observations=fakes.HEADER.observations | {'vector': episodes.Field((2,), 'float16')}),
+      r"'vector' is float32 \[2\] instead of float16 \[2\]",
+    ),
+  ],
+)
 def test_a_file_of_another_task_is_refused(tmp_path, change, difference):
   path = tmp_path / 'e.npz'
   episodes.write_episode(path, fakes.make_episode(0, 3), fakes.HEADER)
@@ -186,13 +201,16 @@ def test_a_full_disk_leaves_nothing_behind_and_names_the_file(tmp_path, monkeypa
   assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize('change, message', [
+@pytest.mark.parametrize(
+  'change, message',
+  [
     (dict(reward=np.zeros(5, np.float64)), r'reward of an episode with 5 moments is float64 \[5\] instead of float32'),
     (dict(cost=np.zeros((5, 1), np.float32)), r'cost .* is float32 \[5, 1\] instead of float32 \[5, 2\]'),
     (dict(action=np.zeros((4, 1), np.float32)), r'action .* is float32 \[4, 1\] instead of float32 \[5, 1\]'),
     (dict(observation={}), "its task .*'observation/image'"),
     (dict(reward=np.array([0, 0, np.inf, 0, 0], np.float32)), 'reward has entries .* not finite, first at moment 2'),
-])
+  ],
+)
 def test_episodes_that_deny_their_header_are_not_written(tmp_path, change, message):
   with pytest.raises(ValueError, match=message):
     episodes.write_episode(tmp_path / 'e.npz', fakes.make_episode(0, 4)._replace(**change), fakes.HEADER)

@@ -90,8 +90,10 @@ def test_mixed_tasks_are_refused(tmp_path):
   episodes.write_episode(tmp_path / 'episode-000001.npz', fakes.make_episode(1, 3), _OTHER)
   loaded = offline.load_dataset(tmp_path)
   next(loaded)
-  with pytest.raises(episodes.WrongTaskError,
-                     match="episode-000001.npz .*than .*episode-000000.npz: task is 'other' instead of 'fake'.*folder"):
+  with pytest.raises(
+    episodes.WrongTaskError,
+    match="episode-000001.npz .*than .*episode-000000.npz: task is 'other' instead of 'fake'.*folder",
+  ):
     next(loaded)
 
 
@@ -101,5 +103,7 @@ def test_a_damaged_file_is_named(tmp_path):
   path.write_bytes(path.read_bytes()[:-30])
   loaded = offline.load_dataset(tmp_path, fakes.HEADER)
   next(loaded)
-  with pytest.raises(episodes.EpisodeFileError, match='episode-000001.npz is damaged.*from a dataset, it may also be removed'):
+  with pytest.raises(
+    episodes.EpisodeFileError, match='episode-000001.npz is damaged.*from a dataset, it may also be removed'
+  ):
     next(loaded)

@@ -19,7 +19,7 @@ def _naive_penalty(multiplier, penalty_factor, violation):
   """Eq. 8 as it is printed, for one constraint."""
   if multiplier + penalty_factor * violation >= 0:
     return multiplier * violation + penalty_factor / 2 * violation**2
-  return -multiplier**2 / (2 * penalty_factor)
+  return -(multiplier**2) / (2 * penalty_factor)
 
 
 def test_penalty_by_hand():
@@ -50,10 +50,12 @@ def test_penalty_on_both_sides_of_the_switch(multiplier, penalty_factor):
   for violation in (-30.0, -1.0, 0.0, 2.0, 25.0, switch, 0.99 * switch, 1.01 * switch):
     penalty, slope = penalise(jnp.array([violation]))
     scale = multiplier**2 / penalty_factor + 1e-12  # Of the terms that cancel at the switch.
-    assert float(penalty) == pytest.approx(_naive_penalty(multiplier, penalty_factor, violation), rel=1e-5,
-                                           abs=1e-5 * scale)
-    assert float(slope[0]) == pytest.approx(max(0, multiplier + penalty_factor * violation), rel=1e-4,
-                                            abs=1e-6 * multiplier + 1e-12)
+    assert float(penalty) == pytest.approx(
+      _naive_penalty(multiplier, penalty_factor, violation), rel=1e-5, abs=1e-5 * scale
+    )
+    assert float(slope[0]) == pytest.approx(
+      max(0, multiplier + penalty_factor * violation), rel=1e-4, abs=1e-6 * multiplier + 1e-12
+    )
 
 
 def test_penalty_is_continuous_at_the_switch():
@@ -88,8 +90,15 @@ def test_the_penalty_factor_grows_up_to_its_cap():
   assert factors == [1, 2, 3, 3]
 
 
-@pytest.mark.parametrize('wrong', [{'initial_penalty_factor': 0.0}, {'initial_penalty_factor': -1.0}, {'growth': -0.1},
-                                   {'initial_penalty_factor': 1.0, 'max_penalty_factor': 0.5}])
+@pytest.mark.parametrize(
+  'wrong',
+  [
+    {'initial_penalty_factor': 0.0},
+    {'initial_penalty_factor': -1.0},
+    {'growth': -0.1},
+    {'initial_penalty_factor': 1.0, 'max_penalty_factor': 0.5},
+  ],
+)
 def test_wrong_settings_are_refused(wrong):
   with pytest.raises(ValueError, match=next(iter(wrong))):
     augmented_lagrangian.AugmentedLagrangian(**wrong)

@@ -1,20 +1,20 @@
 """Bounds against arithmetic, against each other and against finite differences."""
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.safety import bounds
 
 ALL = {
-    'upper': bounds.UpperBound(),
-    'lower': bounds.LowerBound(),
-    'mean': bounds.MeanBound(),
-    'quantile': bounds.QuantileBound(0.8),
-    'mean_plus_std': bounds.MeanPlusStdBound(1.5),
-    'mean_minus_std': bounds.MeanPlusStdBound(-1.5),
+  'upper': bounds.UpperBound(),
+  'lower': bounds.LowerBound(),
+  'mean': bounds.MeanBound(),
+  'quantile': bounds.QuantileBound(0.8),
+  'mean_plus_std': bounds.MeanPlusStdBound(1.5),
+  'mean_minus_std': bounds.MeanPlusStdBound(-1.5),
 }
 
 
@@ -29,18 +29,24 @@ def random_estimates():
 
 
 class TestBounds:
-
   def test_selections_are_one_hot(self):
     estimates = jnp.array([2.0, -1.0, 5.0, 3.0])
     assert bounds.UpperBound()(estimates).tolist() == [0, 0, 1, 0]
     assert bounds.LowerBound()(estimates).tolist() == [0, 1, 0, 0]
     assert bounds.MeanBound()(estimates).tolist() == [0.25] * 4
 
-  @pytest.mark.parametrize('q, expected', [
+  @pytest.mark.parametrize(
+    'q, expected',
+    [
       (0.0, -1.0),  # The smallest.
       (0.25, -1.0),  # One of four, -1, is as large as a quarter of them.
       (0.26, 2.0),  # ceil(1.04) = 2nd smallest.
-      (0.5, 2.0), (0.75, 3.0), (0.8, 5.0), (1.0, 5.0)])
+      (0.5, 2.0),
+      (0.75, 3.0),
+      (0.8, 5.0),
+      (1.0, 5.0),
+    ],
+  )
   def test_a_quantile_is_an_order_statistic(self, q, expected):
     weights = bounds.QuantileBound(q)(jnp.array([2.0, -1.0, 5.0, 3.0]))
     assert sorted(weights.tolist()) == [0, 0, 0, 1]
@@ -120,12 +126,10 @@ class TestBounds:
 
 
 class TestApplyBound:
-
   def _values(self):
     # Two samples (N), three start states (S), two steps (H). Means over the horizon:
     #   sample 0: 1, 5, 3;  sample 1: 2, 4, 3. The largest: sample 1, sample 0, a tie.
-    return jnp.array([[[0.0, 2.0], [9.0, 1.0], [3.0, 3.0]],
-                      [[3.0, 1.0], [4.0, 4.0], [6.0, 0.0]]])
+    return jnp.array([[[0.0, 2.0], [9.0, 1.0], [3.0, 3.0]], [[3.0, 1.0], [4.0, 4.0], [6.0, 0.0]]])
 
   def test_each_start_state_selects_its_own_sample(self):
     bounded, weights = bounds.apply_bound(bounds.UpperBound(), self._values())
@@ -174,7 +178,6 @@ class TestApplyBound:
 
 
 class TestCriticWeights:
-
   def test_selections_stay_as_they_are(self):
     weights = jnp.array([[0.0, 1.0], [1.0, 0.0]])
     assert bounds.critic_weights(weights).tolist() == weights.tolist()

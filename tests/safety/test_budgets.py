@@ -1,24 +1,25 @@
 """Budgets against the values of streams of costs."""
 
-import gin
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit import errors
 from lambda_kit.safety import budgets
 from tests import specs
 
 
 def _budget(budget, limits, discount, action_repeat, episode_length=1000):
-  return budget(specs.make(cost_limits=tuple(limits), action_repeat=action_repeat, episode_length=episode_length),
-                discount)
+  return budget(
+    specs.make(cost_limits=tuple(limits), action_repeat=action_repeat, episode_length=episode_length), discount
+  )
 
 
 def _stream_value(costs, discount, action_repeat):
   """Value of an episode's simulator costs as an agent sees them: summed over repeats, discounted by agent step."""
   value = 0.0
   for step, start in enumerate(range(0, len(costs), action_repeat)):
-    value += discount**step * sum(costs[start:start + action_repeat])
+    value += discount**step * sum(costs[start : start + action_repeat])
   return value
 
 
@@ -82,8 +83,10 @@ def test_discounts_out_of_range_are_refused(budget, discount):
 
 
 def test_an_unknown_episode_length_is_a_sentence_with_the_remedy():
-  with pytest.raises(errors.SetupError, match='EpisodicBudget needs the length of episodes, and Task registers none: '
-                     'bind GymnasiumTask.episode_length'):
+  with pytest.raises(
+    errors.SetupError,
+    match='EpisodicBudget needs the length of episodes, and Task registers none: bind GymnasiumTask.episode_length',
+  ):
     _budget(budgets.EpisodicBudget(), [25.0], 0.99, 2, episode_length=None)
   assert _budget(budgets.raw_budget, [25.0], 0.99, 2, episode_length=None).tolist() == [25]  # Needs no length.
 

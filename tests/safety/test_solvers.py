@@ -1,11 +1,11 @@
 """Solvers on a problem with a known saddle point, and what they all must do."""
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import gin
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import pid
 from lambda_kit.safety import primal_dual
@@ -13,11 +13,12 @@ from lambda_kit.safety import unconstrained
 
 # Values sized for a problem of unit scale, which is solved in a few thousand steps.
 SOLVERS = {
-    'augmented_lagrangian': augmented_lagrangian.AugmentedLagrangian(
-        initial_multiplier=0.5, initial_penalty_factor=0.05, growth=1e-3, max_penalty_factor=0.5),
-    'primal_dual': primal_dual.PrimalDual(initial_multiplier=0.5, learning_rate=0.05),
-    'pid': pid.PidLagrangian(kp=0.3, ki=0.05, kd=0.3, smoothing=0.0),
-    'smoothed_pid': pid.PidLagrangian(kp=0.3, ki=0.05, kd=0.3, smoothing=0.8),
+  'augmented_lagrangian': augmented_lagrangian.AugmentedLagrangian(
+    initial_multiplier=0.5, initial_penalty_factor=0.05, growth=1e-3, max_penalty_factor=0.5
+  ),
+  'primal_dual': primal_dual.PrimalDual(initial_multiplier=0.5, learning_rate=0.05),
+  'pid': pid.PidLagrangian(kp=0.3, ki=0.05, kd=0.3, smoothing=0.0),
+  'smoothed_pid': pid.PidLagrangian(kp=0.3, ki=0.05, kd=0.3, smoothing=0.8),
 }
 ALL = SOLVERS | {'unconstrained': unconstrained.Unconstrained()}
 
@@ -34,7 +35,7 @@ def _solve(solver, num_steps=3000, learning_rate=0.1):
   """Gradient ascent on J - penalty, with a step of the multipliers after each."""
 
   def objective(x, state):
-    return -jnp.sum((x - _CENTRE)**2) / 2 - solver.penalty(state, _COSTS @ x, _BUDGETS)
+    return -jnp.sum((x - _CENTRE) ** 2) / 2 - solver.penalty(state, _COSTS @ x, _BUDGETS)
 
   def step(carry, _):
     x, state = carry
@@ -61,7 +62,6 @@ def test_without_a_solver_the_constraint_is_violated():
 
 @pytest.mark.parametrize('name', ALL)
 class TestAllSolvers:
-
   @pytest.mark.parametrize('num_constraints', [1, 3])
   def test_shapes(self, name, num_constraints):
     solver = ALL[name]
@@ -125,7 +125,6 @@ def test_unconstrained_has_neither_penalty_nor_gradient():
 
 @pytest.mark.parametrize('solver_class', [augmented_lagrangian.AugmentedLagrangian, primal_dual.PrimalDual])
 class TestInitialMultipliers:
-
   def test_one_for_each_constraint(self, solver_class):
     solver = solver_class(initial_multiplier=(0.5, 2.0))
     assert solver.multipliers(solver.init(2)).tolist() == [0.5, 2.0]

@@ -1,7 +1,7 @@
 """Runs that take no time: a stand-in for `lambda-kit run`, told by its bindings how to behave."""
 
+from collections.abc import Sequence
 import pathlib
-from typing import Sequence
 
 from lambda_kit.sweeps import grid
 
@@ -11,7 +11,7 @@ from lambda_kit.sweeps import grid
 #   FAIL_ONCE = {0}    seeds whose first attempt fails at once
 #   BREAK_ONCE = {0}   seeds whose first attempt fails after five episodes
 #   MEGABYTES = 100    of memory to fill
-_FAKE_RUN = '''
+_FAKE_RUN = """
 import json, os, pathlib, signal, sys, time
 flags = [argument[2:].split('=', 1) for argument in sys.argv[1:]]
 workdir, seed = pathlib.Path(dict(flags)['workdir']), int(dict(flags)['seed'])
@@ -48,15 +48,19 @@ for episode in range(begin, 10):
   with open(log, 'a') as file:
     file.write(json.dumps(dict(environment_steps=10 * episode + 10)) + chr(10))
 (workdir / 'run.json').write_text(json.dumps(record | dict(finished=dict(time='now', environment_steps=100))))
-'''
+"""
 
 
-def make_runs(folder: pathlib.Path, seeds: int = 1, bindings: Sequence[str] = (),
-              variants: Sequence[str] = ('lambda',)) -> list[grid.Run]:
+def make_runs(
+  folder: pathlib.Path, seeds: int = 1, bindings: Sequence[str] = (), variants: Sequence[str] = ('lambda',)
+) -> list[grid.Run]:
   """The grid of a task with variants, with the stand-in as its program."""
   program = folder / 'run.py'
-  for path, content in ((program, _FAKE_RUN), (folder / 'gin' / 'tasks' / 'task.gin', ''),
-                        *((folder / 'gin' / 'parts' / f'{name}.gin', '') for name in variants)):
+  for path, content in (
+    (program, _FAKE_RUN),
+    (folder / 'gin' / 'tasks' / 'task.gin', ''),
+    *((folder / 'gin' / 'parts' / f'{name}.gin', '') for name in variants),
+  ):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
   return grid.make_grid(folder, ['task'], variants, range(seeds), [], bindings, folder / 'sweep', [str(program)])

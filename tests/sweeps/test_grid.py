@@ -18,9 +18,16 @@ def _grid(tasks=('grid',), variants=('lambda',), seeds=(0,), gin_files=(), bindi
 def test_a_run_is_the_plain_command_with_flags():
   (run,) = _grid(['pointgoal1'], ['greedy'], [3], ['gin/sizes/quick.gin'], ['WIDTH = 8'])
   assert run.command[1:] == [
-      '-m', 'lambda_kit', 'run', '--task=gin/sg6_pointgoal1.gin', '--gin_file=gin/sizes/quick.gin',
-      '--gin_file=gin/parts/greedy.gin', '--gin_bindings=WIDTH = 8', '--seed=3',
-      '--workdir=/x/sg6_pointgoal1/greedy/seed3']
+    '-m',
+    'lambda_kit',
+    'run',
+    '--task=gin/sg6_pointgoal1.gin',
+    '--gin_file=gin/sizes/quick.gin',
+    '--gin_file=gin/parts/greedy.gin',
+    '--gin_bindings=WIDTH = 8',
+    '--seed=3',
+    '--workdir=/x/sg6_pointgoal1/greedy/seed3',
+  ]
 
 
 def test_sg6_is_the_six_tasks_of_the_paper():
@@ -35,7 +42,11 @@ def test_sg6_is_the_six_tasks_of_the_paper():
 
 def test_tasks_have_short_names_and_files_have_none():
   assert [run.task for run in _grid(['PointGoal1', 'observable_pointpush1', 'grid', 'mine/room.gin'])] == [
-      'sg6_pointgoal1', 'sg6_observable_pointpush1', 'grid', 'room']
+    'sg6_pointgoal1',
+    'sg6_observable_pointpush1',
+    'grid',
+    'room',
+  ]
   (run,) = _grid([], ['mine/other.gin'], gin_files=['gin/tasks/grid.gin', 'gin/sizes/grid_short.gin'])
   assert run.configuration == ('grid', 'other')
   assert run.gin_files == ('gin/tasks/grid.gin', 'gin/sizes/grid_short.gin', 'mine/other.gin')
@@ -56,7 +67,9 @@ def test_other_seeds_are_refused(text):
     grid.parse_seeds(text)
 
 
-@pytest.mark.parametrize('arguments,message', [
+@pytest.mark.parametrize(
+  'arguments,message',
+  [
     (dict(seeds=[]), 'The grid has no runs: it has no seed. Name at least one with --seeds'),
     (dict(variants=[]), 'it has no variant'),
     (dict(tasks=[]), 'No experiment was named: give --tasks=sg6'),
@@ -64,7 +77,8 @@ def test_other_seeds_are_refused(text):
     (dict(variants=['gredy']), "There is no agent or part or .* 'gredy'. Did you mean greedy"),
     (dict(variants=['ppo+obsrve_vector']), "'obsrve_vector'. Did you mean observe_vector"),
     (dict(tasks=['a/room.gin', 'b/room.gin']), 'share the workdir /x/room/lambda/seed0.*a/room.gin and b/room.gin'),
-])
+  ],
+)
 def test_bad_grids_are_explained(arguments, message):
   with pytest.raises((errors.SweepError, axes.ConfigurationError), match=message):
     _grid(**arguments)

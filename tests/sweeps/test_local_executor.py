@@ -63,10 +63,16 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
   assert 'RuntimeError: broken' in runs[1].output.read_text()
 
 
-@pytest.mark.parametrize('budget,needs,most', [
-    (dict(cores=1), interfaces.Needs(), 1), (dict(cores=2), interfaces.Needs(), 2),
-    (dict(cores=2), interfaces.Needs(cores=2), 1), (dict(cores=2, memory=5.0), interfaces.Needs(memory=4.0), 1),
-    (dict(cores=2, gpus=('0',)), interfaces.Needs(gpus=1), 1)])
+@pytest.mark.parametrize(
+  'budget,needs,most',
+  [
+    (dict(cores=1), interfaces.Needs(), 1),
+    (dict(cores=2), interfaces.Needs(), 2),
+    (dict(cores=2), interfaces.Needs(cores=2), 1),
+    (dict(cores=2, memory=5.0), interfaces.Needs(memory=4.0), 1),
+    (dict(cores=2, gpus=('0',)), interfaces.Needs(gpus=1), 1),
+  ],
+)
 def test_a_budget_is_kept(tmp_path, budget, needs, most):
   if budget['cores'] > len(local_executor.available_cores()):
     pytest.skip('needs two cores')
@@ -91,11 +97,14 @@ def test_a_run_that_takes_too_much_memory_is_ended(tmp_path, monkeypatch):
   assert fakes.has_saved(runs[0])
 
 
-@pytest.mark.parametrize('budget,needs,message', [
+@pytest.mark.parametrize(
+  'budget,needs,message',
+  [
     (dict(cores=range(1)), interfaces.Needs(cores=2), '2 cores, and the budget is 1.*Lower --run_cores or raise --co'),
     (dict(memory=2.0), interfaces.Needs(), '4 GB of memory, and the budget is 2'),
     ({}, interfaces.Needs(gpus=1), '1 GPUs, and the budget is 0'),
-])
+  ],
+)
 def test_a_budget_without_room_for_a_run_is_refused(budget, needs, message):
   with pytest.raises(errors.SweepError, match=message):
     local_executor.LocalExecutor(needs, **{'cores': range(2), 'memory': 8.0, **budget})
@@ -105,8 +114,13 @@ def test_closing_lets_runs_save(tmp_path):
   runs = fakes.make_runs(tmp_path, 2, ['SECONDS = 60'])
   executor = _executor(cores=1)
   jobs = executor.submit(runs)
-  _wait_for(lambda: jobs[0].poll() is State.RUNNING and workdirs.steps_done(runs[0].workdir) == 0
-            and (runs[0].workdir / 'config.gin').exists())
+  _wait_for(
+    lambda: (
+      jobs[0].poll() is State.RUNNING
+      and workdirs.steps_done(runs[0].workdir) == 0
+      and (runs[0].workdir / 'config.gin').exists()
+    )
+  )
   executor.close()
   assert fakes.has_saved(runs[0]) and not fakes.calls(runs[1])
 
@@ -114,11 +128,17 @@ def test_closing_lets_runs_save(tmp_path):
 def test_a_run_does_not_outlive_its_sweep(tmp_path):
   """Not even if the sweep is killed; it saves nevertheless."""
   (run,) = fakes.make_runs(tmp_path, 1, ['SECONDS = 60'])
-  parent = subprocess.Popen([sys.executable, '-c', f'''
+  parent = subprocess.Popen(
+    [
+      sys.executable,
+      '-c',
+      f"""
 import pathlib
 from lambda_kit.sweeps import grid, processes
 processes.RunProcess(grid.Run('task', 'lambda', 0, ('task.gin',), ('SECONDS = 60',), {run.program!r},
-                              pathlib.Path({str(run.workdir)!r}), pathlib.Path('/'))).wait()'''])
+                              pathlib.Path({str(run.workdir)!r}), pathlib.Path('/'))).wait()""",
+    ]
+  )
   _wait_for((run.workdir / 'config.gin').exists, 60)
   parent.send_signal(signal.SIGKILL)
   parent.wait()

@@ -4,7 +4,6 @@ import pathlib
 
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit.config import configuration
 from lambda_kit.sweeps import memory
 
@@ -16,7 +15,9 @@ def _text(*files, bindings=()):
   return configuration.resolved_config()
 
 
-@pytest.mark.parametrize('files, bindings, expected', [
+@pytest.mark.parametrize(
+  'files, bindings, expected',
+  [
     # 500,000 moments and one more for each of 1,000 episodes, of 12,288 bytes each: 6.16 GB.
     (['gin/sg6_pointgoal1.gin'], (), 4 + 7),
     (['gin/sg6_doggogoal1.gin'], (), 4 + 13),
@@ -25,7 +26,8 @@ def _text(*files, bindings=()):
     (['gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'], (), 4),
     (['gin/sg6_pointgoal1.gin', 'gin/agents/ppo.gin', 'gin/parts/observe_vector.gin'], (), 4),
     (['gin/tasks/grid.gin'], (), 4),
-])
+  ],
+)
 def test_pictures_in_the_replay_are_what_takes_memory(files, bindings, expected):
   assert memory.needed_gigabytes([_text(*files, bindings=bindings)]) == expected
 

@@ -12,6 +12,7 @@ from tests.sweeps import fakes
 
 ray = pytest.importorskip('ray', reason='Ray is not installed: pip install -e .[ray]')
 from ray import cluster_utils  # pylint: disable=wrong-import-position
+
 from lambda_kit.sweeps import ray_executor  # pylint: disable=wrong-import-position
 from lambda_kit.training import ray_cluster  # pylint: disable=wrong-import-position
 

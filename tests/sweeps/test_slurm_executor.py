@@ -84,12 +84,23 @@ def test_a_run_saves_before_its_job_is_queued_again(tmp_path):
 def test_the_script_asks_for_what_a_run_needs(tmp_path, commands):
   commands('sbatch', 'echo Submitted batch job 71')
   runs = fakes.make_runs(tmp_path, 3)
-  executor = slurm_executor.SlurmExecutor(tmp_path / 'slurm', interfaces.Needs(cores=6, memory=12.0, gpus=1),
-                                          {'partition': 'gpu', 'time': 600, 'array_parallelism': 2})
+  executor = slurm_executor.SlurmExecutor(
+    tmp_path / 'slurm',
+    interfaces.Needs(cores=6, memory=12.0, gpus=1),
+    {'partition': 'gpu', 'time': 600, 'array_parallelism': 2},
+  )
   executor.submit(runs)
   script = (tmp_path / 'slurm' / '71_submission.sh').read_text()
-  for line in ('--array=0-2%2', '--cpus-per-task=6', '--mem=12GB', '--gpus-per-node=1', '--partition=gpu', '--time=600',
-               '--signal=USR2@90', '--open-mode=append'):
+  for line in (
+    '--array=0-2%2',
+    '--cpus-per-task=6',
+    '--mem=12GB',
+    '--gpus-per-node=1',
+    '--partition=gpu',
+    '--time=600',
+    '--signal=USR2@90',
+    '--open-mode=append',
+  ):
     assert f'#SBATCH {line}\n' in script, script
   assert 'submitit.core._submit' in script and script.startswith('#!/bin/bash')
   # What the array's second job will call is the second run.

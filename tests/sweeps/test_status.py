@@ -16,9 +16,12 @@ def _statuses(tmp_path):
   runs = fakes.make_runs(tmp_path, 2, variants=['lambda', 'greedy'])
   runs[1].workdir.mkdir(parents=True)
   (runs[1].workdir / 'episode.jsonl').write_text('{"environment_steps": 1500}\n')
-  return [supervision.RunStatus(runs[0], State.DONE), supervision.RunStatus(runs[1], State.RUNNING),
-          supervision.RunStatus(runs[2], State.FAILED, 3, 'error: [no] luck'),
-          supervision.RunStatus(runs[3], State.QUEUED, 1, 'killed by SIGKILL')]
+  return [
+    supervision.RunStatus(runs[0], State.DONE),
+    supervision.RunStatus(runs[1], State.RUNNING),
+    supervision.RunStatus(runs[2], State.FAILED, 3, 'error: [no] luck'),
+    supervision.RunStatus(runs[3], State.QUEUED, 1, 'killed by SIGKILL'),
+  ]
 
 
 def _lines(statuses):
@@ -43,8 +46,11 @@ def test_a_pipe_gets_a_line_for_each_change_and_the_table_at_the_end(tmp_path):
   lines = stream.getvalue().splitlines()
   assert lines[0] == '4 runs, of which 1 were done before.'
   assert [line.split(' ', 1)[1] for line in lines[1:5]] == [
-      'task/lambda/seed0: done', 'task/lambda/seed1: running', 'task/greedy/seed0: failed: error: [no] luck',
-      'task/greedy/seed1: queued (attempt 1 failed): killed by SIGKILL']
+    'task/lambda/seed0: done',
+    'task/lambda/seed1: running',
+    'task/greedy/seed0: failed: error: [no] luck',
+    'task/greedy/seed1: queued (attempt 1 failed): killed by SIGKILL',
+  ]
   assert lines[-2].split() == ['4', 'runs', '1', '1', '1', '1']
 
 

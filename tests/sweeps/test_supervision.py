@@ -10,7 +10,6 @@ State, Ended = interfaces.State, interfaces.Ended
 
 
 class _Job(interfaces.Job):
-
   def __init__(self, run, outcome):
     self._run, self._outcome = run, outcome
     polls = outcome[2] if len(outcome) == 3 else 1
@@ -69,7 +68,8 @@ def test_all_runs_are_done(tmp_path):
 def test_failures_are_tried_again_a_bounded_number_of_times(tmp_path):
   # Each attempt gets further, so none of them fails at once.
   statuses, executor, _, _ = _supervise(
-      tmp_path, {0: [(1, 10), (1, 20), (0, 30)], 1: [(1, 10), (1, 20), (1, 30)]}, max_retries=2)
+    tmp_path, {0: [(1, 10), (1, 20), (0, 30)], 1: [(1, 10), (1, 20), (1, 30)]}, max_retries=2
+  )
   assert [(status.state, status.attempts) for status in statuses] == [(State.DONE, 2), (State.FAILED, 3)]
   assert statuses[1].error == 'code 1' and statuses[0].error == ''
   assert executor.submitted.count(0) == executor.submitted.count(1) == 3

@@ -5,10 +5,9 @@ import pathlib
 import shutil
 import subprocess
 
-import gin
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
@@ -34,10 +33,13 @@ def _change(**values):
   def change(workdir):
     record = json.loads((workdir / 'run.json').read_text())
     (workdir / 'run.json').write_text(json.dumps(record | values))
+
   return change
 
 
-@pytest.mark.parametrize('damage', [
+@pytest.mark.parametrize(
+  'damage',
+  [
     _change(finished=None),
     _change(finished=dict(time='now', environment_steps=90)),
     _change(finished=True),
@@ -45,7 +47,8 @@ def _change(**values):
     lambda workdir: (workdir / 'run.json').write_text('{'),
     lambda workdir: (workdir / 'run.json').unlink(),
     shutil.rmtree,
-])
+  ],
+)
 def test_a_run_with_something_left_is_not_finished(finished, damage):
   damage(finished.workdir)
   assert not workdirs.is_finished(finished.workdir)
@@ -57,14 +60,17 @@ def test_steps_are_those_of_the_last_whole_row(tmp_path):
   assert workdirs.steps_done(tmp_path) == 20
 
 
-@pytest.mark.parametrize('text,code,line', [
+@pytest.mark.parametrize(
+  'text,code,line',
+  [
     ('progress\nerror: a cause\n  with details\nand a remedy\n', 1, 'error: a cause'),
     ('Traceback (most recent call):\n  File "x"\n    raise ValueError\nValueError: no\nnote\n', 1, 'ValueError: no'),
     ('jaxlib.XlaRuntimeError: RESOURCE: large\n', 1, 'jaxlib.XlaRuntimeError: RESOURCE: large'),
     ('just\nthis\n\n', 1, 'this'),
     ('', 3, 'ended with code 3, and said nothing'),
     ('progress\n', -9, 'killed by SIGKILL'),
-])
+  ],
+)
 def test_the_last_error_is_a_line_that_says_why(tmp_path, text, code, line):
   output = tmp_path / 'run.out'
   output.write_text(f'{workdirs.ATTEMPT}1\nerror: of an earlier attempt\n{workdirs.ATTEMPT}2\n{text}')

@@ -4,23 +4,28 @@ import json
 import pathlib
 import shutil
 
-import gin
 import numpy as np
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
-from lambda_kit.training.checkpoints import errors
-from lambda_kit.training import checkpoint_evaluation
+import gin
 from lambda_kit.config import configuration
+from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import exported
 from lambda_kit.training import train as train_lib
+from lambda_kit.training.checkpoints import errors
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_BINDINGS = ('ENVIRONMENT_STEPS = 200', 'GridCmdp.episode_length = 20', 'COST_LIMIT = 20.0',
-             'experiment.evaluate_every = 100', 'experiment.evaluation_episodes = 2',
-             'experiment.with_video = False', 'experiment.checkpoint_steps = 20',
-             'experiment.keep_checkpoints = 100')
+_BINDINGS = (
+  'ENVIRONMENT_STEPS = 200',
+  'GridCmdp.episode_length = 20',
+  'COST_LIMIT = 20.0',
+  'experiment.evaluate_every = 100',
+  'experiment.evaluation_episodes = 2',
+  'experiment.with_video = False',
+  'experiment.checkpoint_steps = 20',
+  'experiment.keep_checkpoints = 100',
+)
 
 
 def _run(function, workdir, gin_files=('gin/tasks/grid.gin', 'gin/agents/random.gin'), bindings=_BINDINGS, **options):

@@ -8,7 +8,6 @@ import dm_env
 import numpy as np
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.config import configuration
@@ -46,7 +45,6 @@ class _Actor:
 
 
 class _Learner:
-
   def __init__(self):
     self.updates = 0
 
@@ -84,15 +82,19 @@ class _Pool:
       return actor, OSError('died')
     reward = types.CmdpReward(np.float32(1), np.full((1,), 0.5, np.float32))
     return actor, distributed_loop.Played(
-        dm_env.TimeStep(dm_env.StepType.FIRST, None, None, {}), [np.zeros(2)] * _STEPS,
-        [dm_env.TimeStep(dm_env.StepType.MID, reward, 1.0, {})] * _STEPS, [2] * _STEPS, 1.0, self.mujoco_version)
+      dm_env.TimeStep(dm_env.StepType.FIRST, None, None, {}),
+      [np.zeros(2)] * _STEPS,
+      [dm_env.TimeStep(dm_env.StepType.MID, reward, 1.0, {})] * _STEPS,
+      [2] * _STEPS,
+      1.0,
+      self.mujoco_version,
+    )
 
   def close(self):
     pass
 
 
 class _Logger:
-
   def __init__(self):
     self.rows = []
 
@@ -165,16 +167,30 @@ def test_lost_episodes_are_counted_then_raised():
 def test_episodes_of_another_physics_are_refused(version):
   pool = _Pool((1.0,))
   pool.mujoco_version = version
-  with pytest.raises(errors.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'):
+  with pytest.raises(
+    errors.SetupError, match=f'An actor simulates with MuJoCo {version}, .*has 3.3.7: install the same'
+  ):
     _loop(pool, 0).advance()
 
 
 _BINDINGS = (
-    'WIDTH = 16', 'LambdaAgent.batch_size = 2', 'LambdaAgent.num_start_states = 6', 'LambdaAgent.horizon = 3',
-    'LambdaAgent.updates_per_call = 1', 'EpisodeBuffer.sequence_length = 6', 'Swag.num_models = 2', 'Swag.burn_in = 0',
-    'Swag.period = 1', 'PeriodicUpdates.first = 100', 'PeriodicUpdates.initial_updates = 3',
-    'PeriodicUpdates.updates = 1', 'ENVIRONMENT_STEPS = 300', 'experiment.evaluate_every = 200',
-    'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
+  'WIDTH = 16',
+  'LambdaAgent.batch_size = 2',
+  'LambdaAgent.num_start_states = 6',
+  'LambdaAgent.horizon = 3',
+  'LambdaAgent.updates_per_call = 1',
+  'EpisodeBuffer.sequence_length = 6',
+  'Swag.num_models = 2',
+  'Swag.burn_in = 0',
+  'Swag.period = 1',
+  'PeriodicUpdates.first = 100',
+  'PeriodicUpdates.initial_updates = 3',
+  'PeriodicUpdates.updates = 1',
+  'ENVIRONMENT_STEPS = 300',
+  'experiment.evaluate_every = 200',
+  'experiment.evaluation_episodes = 1',
+  'experiment.with_video = False',
+)
 _DISTRIBUTED = 'gin/run/distributed.gin'
 
 
@@ -182,8 +198,10 @@ def _train(workdir, files=(), bindings=()):
   configuration.parse(['gin/tasks/grid.gin', *files], [*_BINDINGS, *bindings], [_ROOT])
   with experiment_lib.build() as experiment:
     train_lib.train(experiment, workdir)
-  return {kind: [json.loads(line) for line in (workdir / f'{kind}.jsonl').read_text('utf-8').splitlines()]
-          for kind in ('learner', 'episode', 'evaluation')}
+  return {
+    kind: [json.loads(line) for line in (workdir / f'{kind}.jsonl').read_text('utf-8').splitlines()]
+    for kind in ('learner', 'episode', 'evaluation')
+  }
 
 
 def test_one_actor_of_ray_does_what_the_synchronous_loop_does(tmp_path):

@@ -5,15 +5,14 @@ import pytest
 
 from lambda_kit import core
 from lambda_kit.agents import random_agent
-from lambda_kit.environments.processes import isolated
 from lambda_kit.environments import wrappers
-from lambda_kit.training import environment_loop
-from lambda_kit.training import evaluation
-from lambda_kit.training import schedules
+from lambda_kit.environments.processes import isolated
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
-
+from lambda_kit.training import environment_loop
+from lambda_kit.training import evaluation
+from lambda_kit.training import schedules
 from tests import loops
 from tests import specs
 from tests.environments import test_wrappers
@@ -61,14 +60,12 @@ class Recorder(core.Actor, core.Logger, core.Learner):
   def save(self):
     return ()
 
-  def restore(self, state):
-    ...
+  def restore(self, state): ...
 
   def write(self, kind, row):
     self.rows.append((kind, row))
 
-  def close(self):
-    ...
+  def close(self): ...
 
 
 class Faulty(test_wrappers.Counter):
@@ -98,13 +95,37 @@ def test_the_order_of_calls():
   loop = _loop(recorder, on_step=steps.append, on_first_update=lambda: first_updates.append(len(recorder.calls)))
   loop.advance()
   # Five simulator steps in three agent steps, 2 + 2 + 1. The first updates are due at step 4, ten more at step 6.
-  assert recorder.calls == ['episode 0', 'first', 'select', 'observe', 'select', 'observe', 'learn 3', 'update',
-                            'select', 'observe']
+  assert recorder.calls == [
+    'episode 0',
+    'first',
+    'select',
+    'observe',
+    'select',
+    'observe',
+    'learn 3',
+    'update',
+    'select',
+    'observe',
+  ]
   assert steps == [2, 4, 5] and first_updates == [8]
   loop.advance()
   # Step 7: one period of 2 has passed since step 4; steps 9 and 10: two and three have.
-  assert recorder.calls[10:] == ['episode 1', 'first', 'select', 'observe', 'learn 10', 'update', 'select', 'observe',
-                                 'learn 10', 'update', 'select', 'observe', 'learn 10', 'update']
+  assert recorder.calls[10:] == [
+    'episode 1',
+    'first',
+    'select',
+    'observe',
+    'learn 10',
+    'update',
+    'select',
+    'observe',
+    'learn 10',
+    'update',
+    'select',
+    'observe',
+    'learn 10',
+    'update',
+  ]
   assert loop.state.updates == 33 and first_updates == [8]
 
 
@@ -127,8 +148,7 @@ def test_rows_and_counts():
 def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
   recorder, environment = Recorder(), Faulty(length=5)
   schedule = schedules.PeriodicUpdates(first=1, initial_updates=1, every=100, updates=1)
-  loop = environment_loop.EnvironmentLoop(
-      loops.parts(environment, recorder, recorder, schedule, max_failed_episodes=2))
+  loop = environment_loop.EnvironmentLoop(loops.parts(environment, recorder, recorder, schedule, max_failed_episodes=2))
   loop.connect(recorder)
   for _ in range(4):
     loop.advance()
@@ -143,12 +163,12 @@ def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
   assert rows[1]['cost_regret'] == [12 / 12, 330 / 12]
 
 
-@pytest.mark.parametrize('maximum, error, message', [
-    (0, ArithmeticError, 'lost count'), (1, OSError, 'no second floor')])
+@pytest.mark.parametrize(
+  'maximum, error, message', [(0, ArithmeticError, 'lost count'), (1, OSError, 'no second floor')]
+)
 def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maximum, error, message):
   recorder = Recorder()
-  loop = environment_loop.EnvironmentLoop(
-      loops.parts(Faulty(), recorder, recorder, max_failed_episodes=maximum))
+  loop = environment_loop.EnvironmentLoop(loops.parts(Faulty(), recorder, recorder, max_failed_episodes=maximum))
   loop.connect(recorder)
   for _ in range(1 + maximum):
     loop.advance()
@@ -162,7 +182,8 @@ def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
   buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(specs.of(environment)), seed=0, sequence_length=2)
   actor = loops.random_actor(environment, 0, adder_lib.EpisodeAdder(buffer))
   loop = environment_loop.EnvironmentLoop(
-      loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2))
+    loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2)
+  )
   loop.connect(Recorder())
   lengths = []
   for _ in range(4):

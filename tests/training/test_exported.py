@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lambda_kit
-from lambda_kit.training.checkpoints import errors
 from lambda_kit.planners import mpc
 from lambda_kit.training import exported
+from lambda_kit.training.checkpoints import errors
 from tests import specs
 from tests.agents import tiny
 
@@ -21,8 +21,13 @@ _PLANNER = functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, 
 
 def _export(parts, folder):
   actor_core = parts.builder.make_actor_core(evaluation=True)
-  return exported.save(folder, actor_core, parts.learner.get_variables(actor_core.variable_names),
-                       jax.random.PRNGKey(_SEED), exported.Description.of(parts.spec, {'score': None}))
+  return exported.save(
+    folder,
+    actor_core,
+    parts.learner.get_variables(actor_core.variable_names),
+    jax.random.PRNGKey(_SEED),
+    exported.Description.of(parts.spec, {'score': None}),
+  )
 
 
 @pytest.fixture(scope='module')
@@ -30,8 +35,9 @@ def folder(tmp_path_factory):
   return _export(tiny.Parts(), tmp_path_factory.mktemp('export') / 'policy')
 
 
-@pytest.mark.parametrize('options', [
-    {}, dict(planner_factory=_PLANNER), dict(precision='params=float32,compute=bfloat16,output=float32')])
+@pytest.mark.parametrize(
+  'options', [{}, dict(planner_factory=_PLANNER), dict(precision='params=float32,compute=bfloat16,output=float32')]
+)
 def test_actions_are_those_of_the_actor_to_the_bit(options, tmp_path):
   parts = tiny.Parts(**options)
   parts.learner.step(3)
@@ -56,11 +62,14 @@ def test_the_description_tells_what_the_policy_is_for(folder):
   assert description.action_repeat == 1
 
 
-@pytest.mark.parametrize('observation,message', [
+@pytest.mark.parametrize(
+  'observation,message',
+  [
     ({}, 'have .*vector.*got'),
     ({'vector': np.zeros(3, np.float32)}, r'float32 \[2\], got float32 \[3\]'),
     ({'vector': np.zeros(2, complex)}, 'got complex128'),
-])
+  ],
+)
 def test_observations_that_do_not_fit_are_refused(folder, observation, message):
   with pytest.raises(ValueError, match=message):
     lambda_kit.load_policy(folder)(observation)

@@ -3,17 +3,16 @@
 import math
 import pathlib
 
-import gin
 import gymnasium
 import numpy as np
 import pytest
 
-from lambda_kit import components  # pylint: disable=unused-import
+import gin
 from lambda_kit import errors
 from lambda_kit.config import configuration
 from lambda_kit.environments import gymnasium_task
-from lambda_kit.environments.safety_gym import environment
 from lambda_kit.environments import spec as spec_lib
+from lambda_kit.environments.safety_gym import environment
 from lambda_kit.planners import mpc
 from lambda_kit.safety import budgets
 from lambda_kit.training import experiment as experiment_lib
@@ -48,8 +47,12 @@ def make_gymnasium_walk(task, render_mode, max_episode_steps=None):
   return walk
 
 
-_WALK = ('make_environment.simulator = @GymnasiumTask', 'GymnasiumTask.task = "Walk-v0"',
-         'GymnasiumTask.make = @test_facts.make_gymnasium_walk', 'RecurrentWorldModel.observation_scale = 1.0')
+_WALK = (
+  'make_environment.simulator = @GymnasiumTask',
+  'GymnasiumTask.task = "Walk-v0"',
+  'GymnasiumTask.make = @test_facts.make_gymnasium_walk',
+  'RecurrentWorldModel.observation_scale = 1.0',
+)
 
 
 def _budget(limit, repeat, length):
@@ -78,7 +81,9 @@ def _built(bindings, files=_GRID):
     gin.clear_config()
 
 
-@pytest.mark.parametrize('bindings, limit, repeat, length', [
+@pytest.mark.parametrize(
+  'bindings, limit, repeat, length',
+  [
     ((), 5.0, 1, 100),
     (('ACTION_REPEAT = 4',), 5.0, 4, 100),
     (('make_environment.action_repeat = 4',), 5.0, 4, 100),
@@ -89,8 +94,15 @@ def _built(bindings, files=_GRID):
     ((*_WALK, 'GymnasiumTask.episode_length = 20'), 5.0, 1, 20),
     ((*_WALK, 'test_facts.make_gymnasium_walk.max_episode_steps = 30', 'ACTION_REPEAT = 3'), 5.0, 3, 30),
     # The shorter one: the environment ends there.
-    ((*_WALK, 'test_facts.make_gymnasium_walk.max_episode_steps = 30', 'GymnasiumTask.episode_length = 50'), 5.0, 1, 30),
-], ids=str)
+    (
+      (*_WALK, 'test_facts.make_gymnasium_walk.max_episode_steps = 30', 'GymnasiumTask.episode_length = 50'),
+      5.0,
+      1,
+      30,
+    ),
+  ],
+  ids=str,
+)
 def test_every_way_to_bind_a_fact_reaches_the_budget(bindings, limit, repeat, length):
   spec, budget = _built(bindings)
   assert (spec.cost_limits, spec.action_repeat, spec.episode_length) == ((limit,), repeat, length)
@@ -100,8 +112,9 @@ def test_every_way_to_bind_a_fact_reaches_the_budget(bindings, limit, repeat, le
 
 
 def test_isolated_environments_pass_facts_on():
-  spec, budget = _built(('make_environment.action_repeat = 4', 'GridCmdp.episode_length = 40'),
-                        [*_GRID, 'gin/run/isolated.gin'])
+  spec, budget = _built(
+    ('make_environment.action_repeat = 4', 'GridCmdp.episode_length = 40'), [*_GRID, 'gin/run/isolated.gin']
+  )
   assert (spec.action_repeat, spec.episode_length) == (4, 40)
   np.testing.assert_allclose(budget, [_budget(5.0, 4, 40)], rtol=1e-12)
 
@@ -120,14 +133,25 @@ def test_an_episode_ends_at_the_length_that_is_bound():
 
 
 def test_an_unknown_length_is_said_where_a_budget_needs_it():
-  with pytest.raises(errors.SetupError, match='EpisodicBudget needs the length of episodes, and Walk-v0 registers none'):
+  with pytest.raises(
+    errors.SetupError, match='EpisodicBudget needs the length of episodes, and Walk-v0 registers none'
+  ):
     _built(_WALK)
 
 
-@pytest.mark.parametrize('limit, message', [
-    (-1.0, 'must not be negative'), (math.inf, 'must be finite'), (math.nan, 'must be finite'),
-    (True, 'True is no number'), ('25', "'25' is no number"), ((1.0, 2.0, 3.0), '3 limits for the 2 constraints'),
-    ((1.0, -2.0), 'must not be negative'), ((), '0 limits')])
+@pytest.mark.parametrize(
+  'limit, message',
+  [
+    (-1.0, 'must not be negative'),
+    (math.inf, 'must be finite'),
+    (math.nan, 'must be finite'),
+    (True, 'True is no number'),
+    ('25', "'25' is no number"),
+    ((1.0, 2.0, 3.0), '3 limits for the 2 constraints'),
+    ((1.0, -2.0), 'must not be negative'),
+    ((), '0 limits'),
+  ],
+)
 def test_limits_that_make_no_sense_are_refused_in_a_sentence(limit, message):
   with pytest.raises(errors.SetupError, match=rf'experiment\.cost_limit = .*{message}') as error:
     spec_lib.make_spec(test_wrappers.Counter(), limit)  # It has two costs.

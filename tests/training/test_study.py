@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from lambda_kit.analysis.reports import studies
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.training import study
-from lambda_kit.analysis.reports import studies
 
 # Stands in for `lambda-kit run`: the return is the seed, the cost depends on the variant.
-_FAKE = '''#!/usr/bin/env python
+_FAKE = """#!/usr/bin/env python
 import json, pathlib, sys
 arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:] if 'gin' not in argument)
 workdir, seed = pathlib.Path(arguments['workdir']), int(arguments['seed'])
@@ -24,10 +24,10 @@ rows = [dict(environment_steps=100 * k, episode_return=seed + k, cost_return=[fl
 (workdir / 'config.gin').write_text(f'# {workdir.name}')
 for kind in ('episode', 'evaluation'):
   (workdir / f'{kind}.jsonl').write_text(''.join(json.dumps(row) + chr(10) for row in rows))
-'''
+"""
 
 # Stands in for `lambda-kit evaluate`: one episode that counted for the choice, then the fresh ones. Only seed 5 is safe.
-_FAKE_EVALUATE = '''
+_FAKE_EVALUATE = """
 import json, pathlib, sys
 arguments = dict(argument[2:].split('=', 1) for argument in sys.argv[1:])
 workdir, fresh = pathlib.Path(arguments['workdir']), int(arguments['episodes'])
@@ -37,7 +37,7 @@ if arguments['which'] == 'best' and 'seed5' not in workdir.name:
 row = dict(environment_steps=300 if arguments['which'] == 'best' else 400, episode_returns=[99.0] + [8.5] * fresh,
            cost_returns=[[99.0]] + [[1.5]] * fresh)
 (workdir / 'evaluation' / 'evaluation.jsonl').write_text(json.dumps(row) + chr(10))
-'''
+"""
 
 
 @pytest.fixture
@@ -46,16 +46,30 @@ def program(tmp_path):
   (tmp_path / 'run.py').write_text(_FAKE)
   (tmp_path / 'evaluate.py').write_text(_FAKE_EVALUATE)
   (tmp_path / 'start.py').write_text(
-      'import runpy, sys\nname = sys.argv.pop(1)\nrunpy.run_path(f"{sys.path[0]}/{name}.py")\n')
+    'import runpy, sys\nname = sys.argv.pop(1)\nrunpy.run_path(f"{sys.path[0]}/{name}.py")\n'
+  )
   return [str(tmp_path / 'start.py')]
 
 
 def test_every_variant_runs_with_every_seed(program, tmp_path):
   seen = []
-  outcomes = study.run_study('gin/x.gin', ['lambda', 'unsafe'], [0, 5], tmp_path / 'study', jobs=2,
-                             last_evaluations=2, fresh_episodes=3, on_outcome=seen.append, program=program)
+  outcomes = study.run_study(
+    'gin/x.gin',
+    ['lambda', 'unsafe'],
+    [0, 5],
+    tmp_path / 'study',
+    jobs=2,
+    last_evaluations=2,
+    fresh_episodes=3,
+    on_outcome=seen.append,
+    program=program,
+  )
   assert [(outcome.variant, outcome.seed) for outcome in outcomes] == [
-      ('lambda', 0), ('lambda', 5), ('unsafe', 0), ('unsafe', 5)]
+    ('lambda', 0),
+    ('lambda', 5),
+    ('unsafe', 0),
+    ('unsafe', 5),
+  ]
   assert len(seen) == 4
   last = outcomes[-1]
   assert (last.episode_return, last.cost_return) == (5 + 3.5, 3.5)  # Of the last two evaluations.
@@ -70,8 +84,19 @@ def test_every_variant_runs_with_every_seed(program, tmp_path):
   assert ['lambda', '0', '8.50', '80%', '1.5', 'ok', '400', '3.50', '0.0', '0.1000', '400', '3.0'] in lines
   # Means over the seeds 0 and 5 and their deviations; unsafe costs 3.5 with both, of 2.
   rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in studies.summary([done]).splitlines()]
-  assert ['x', 'unsafe', '2', '6.00 ± 2.50', '3.5 ± 0.0', '0 of 2', '8.50 ± 0.00', '80%', '1.5 ± 0.0',
-          '0.1000 ± 0.0000', '3.0'] in rows
+  assert [
+    'x',
+    'unsafe',
+    '2',
+    '6.00 ± 2.50',
+    '3.5 ± 0.0',
+    '0 of 2',
+    '8.50 ± 0.00',
+    '80%',
+    '1.5 ± 0.0',
+    '0.1000 ± 0.0000',
+    '3.0',
+  ] in rows
   figure = studies.study_figure([done, done])
   returns, costs, _ = figure.axes[:3]
   assert [line.get_xdata().tolist() for line in returns.lines[:2]] == [[3.5, 8.5], [6.0]]  # LAMBDA's seeds, their mean.
@@ -93,12 +118,15 @@ def test_configurations_of_first_seeds_are_kept(program, tmp_path):
   outcomes = study.run_study('gin/x.gin', ['lambda', 'unsafe'], [5, 6], folder, fresh_episodes=3, program=program)
   study.copy_configs(study.Study('x', study.Reference(0.0, 1.0, 2.0), outcomes), folder, out)
   assert {path.name: path.read_text() for path in out.iterdir()} == {
-      'x-lambda.gin': '# lambda-seed5', 'x-unsafe.gin': '# unsafe-seed5'}
+    'x-lambda.gin': '# lambda-seed5',
+    'x-unsafe.gin': '# unsafe-seed5',
+  }
 
 
 def test_what_was_measured_is_not_measured_again(program, tmp_path):
-  go = lambda fresh: study.run_study('gin/x.gin', ['lambda'], [5], tmp_path / 'study', fresh_episodes=fresh,
-                                     program=program)
+  go = lambda fresh: study.run_study(
+    'gin/x.gin', ['lambda'], [5], tmp_path / 'study', fresh_episodes=fresh, program=program
+  )
   first = go(3)
   (tmp_path / 'evaluate.py').write_text("import sys; sys.exit('called again')")
   assert go(3) == first

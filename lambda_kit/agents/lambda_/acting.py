@@ -14,14 +14,16 @@ from lambda_kit.planners import planning_policy
 
 class ActorCarry(NamedTuple):
   """What is remembered between steps, for k environments."""
+
   belief: types.Nest  # [k, ...]
   action: types.Array  # [k, A], the last one.
   plan: Any  # [k, H, A], the rest of the last plan; () for a policy.
   key: core.Key
 
 
-def make_actor_core(networks: networks_lib.LambdaNetworks, evaluation: bool,
-                    planner: core.Planner | None = None) -> core.ActorCore:
+def make_actor_core(
+  networks: networks_lib.LambdaNetworks, evaluation: bool, planner: core.Planner | None = None
+) -> core.ActorCore:
   """Samples from the policy in training, takes its mode in evaluation; or follows a planner, where there is one.
 
   In training it acts at random until the first update (algorithm 2, line 1).
@@ -58,5 +60,6 @@ def make_actor_core(networks: networks_lib.LambdaNetworks, evaluation: bool,
   def explore_first(variables, *inputs):
     return jax.lax.cond(variables[0]['updates'] > 0, act, explore, variables, *inputs)
 
-  return core.ActorCore(init, act if evaluation else explore_first,
-                        variable_names=('belief', 'policy' if planner is None else 'samples'))
+  return core.ActorCore(
+    init, act if evaluation else explore_first, variable_names=('belief', 'policy' if planner is None else 'samples')
+  )

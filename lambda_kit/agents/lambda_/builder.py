@@ -2,10 +2,10 @@
 
 import dataclasses
 
-import gin
 import jax
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit.agents import naming
@@ -60,8 +60,9 @@ class LambdaBuilder(core.AgentBuilder):
     self._devices = devices_lib.Devices(config.num_devices)
     self._devices.check('LambdaAgent.batch_size', config.batch_size)
     self._devices.check('LambdaAgent.num_start_states', config.num_start_states or 0)
-    networks = networks_lib.make_networks(spec, config.world_model_factory, config.policy_factory,
-                                          config.critic_factory, config.cost_critic_factory)
+    networks = networks_lib.make_networks(
+      spec, config.world_model_factory, config.policy_factory, config.critic_factory, config.cost_critic_factory
+    )
     self._networks = precision_lib.apply_policy(networks, precision_lib.get_policy(config.precision))
     self._planner = None if config.planner_factory is None else config.planner_factory(spec=spec)
 
@@ -83,32 +84,35 @@ class LambdaBuilder(core.AgentBuilder):
   def make_learner(self, dataset: core.Dataset, seed: int) -> learning.LambdaLearner:
     config = self._config
     return learning.LambdaLearner(
-        networks=self._networks,
-        posterior=config.posterior_factory(select=self._networks.world_model.imagination_params),
-        objective=objective_lib.Objective(
-            reward_bound=config.reward_bound,
-            cost_bound=config.cost_bound,
-            solver=config.solver,
-            budgets=np.asarray(config.budget(self._spec, config.cost_discount), np.float32),
-            discount=config.discount,
-            cost_discount=config.cost_discount,
-            lambda_=config.lambda_,
-            horizon=config.horizon,
-            entropy_scale=config.entropy_scale),
-        policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
-        optimizers=learning.Optimizers(
-            policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
-            critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
-            cost_critics=optimizers.make_adam(config.cost_critic_learning_rate, config.cost_critic_clip)),
-        target_update=config.target_update,
-        num_samples=config.num_samples,
-        num_start_states=config.num_start_states,
-        model_only_updates=config.model_only_updates,
-        updates_per_call=config.updates_per_call,
-        max_skips=config.max_skips,
-        dataset=dataset,
-        devices=self._devices,
-        key=jax.random.PRNGKey(seed))
+      networks=self._networks,
+      posterior=config.posterior_factory(select=self._networks.world_model.imagination_params),
+      objective=objective_lib.Objective(
+        reward_bound=config.reward_bound,
+        cost_bound=config.cost_bound,
+        solver=config.solver,
+        budgets=np.asarray(config.budget(self._spec, config.cost_discount), np.float32),
+        discount=config.discount,
+        cost_discount=config.cost_discount,
+        lambda_=config.lambda_,
+        horizon=config.horizon,
+        entropy_scale=config.entropy_scale,
+      ),
+      policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
+      optimizers=learning.Optimizers(
+        policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
+        critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
+        cost_critics=optimizers.make_adam(config.cost_critic_learning_rate, config.cost_critic_clip),
+      ),
+      target_update=config.target_update,
+      num_samples=config.num_samples,
+      num_start_states=config.num_start_states,
+      model_only_updates=config.model_only_updates,
+      updates_per_call=config.updates_per_call,
+      max_skips=config.max_skips,
+      dataset=dataset,
+      devices=self._devices,
+      key=jax.random.PRNGKey(seed),
+    )
 
   def make_actor_core(self, evaluation: bool) -> core.ActorCore:
     return acting.make_actor_core(self._networks, evaluation, self._planner)
@@ -121,5 +125,9 @@ class LambdaBuilder(core.AgentBuilder):
     if self._planner is not None:
       raise errors.SetupError('Bounds on costs are those of the policy, and this agent acts by a planner.')
     return forecasting.make_forecaster(
-        self._networks, self._config.cost_bound, self._config.horizon,
-        *variable_source.get_variables(('belief', 'policy', 'samples')), jax.random.PRNGKey(seed))
+      self._networks,
+      self._config.cost_bound,
+      self._config.horizon,
+      *variable_source.get_variables(('belief', 'policy', 'samples')),
+      jax.random.PRNGKey(seed),
+    )

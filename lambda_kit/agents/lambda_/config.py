@@ -1,7 +1,8 @@
 """The settings of LAMBDA. Their comments are the documentation of what gin binds as `LambdaAgent.<name>`."""
 
+from collections.abc import Callable
 import dataclasses
-from typing import Any, Callable
+from typing import Any
 
 from lambda_kit import core
 from lambda_kit.agents.lambda_ import policy_gradients
@@ -20,6 +21,7 @@ from lambda_kit.safety import budgets
 @dataclasses.dataclass(frozen=True)
 class LambdaConfig:
   """Defaults are the paper's."""
+
   # The parts.
   world_model_factory: core.WorldModelFactory = world_model.RecurrentWorldModel  # p(s' | s, a, theta), and heads.
   posterior_factory: core.PosteriorFactory = swag.Swag  # p(theta | D).

@@ -7,7 +7,8 @@ are complete, and sums of losses and statistics. Noise is drawn for all parts at
 device, but for the order of sums.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,19 +30,25 @@ class Devices:
     available = jax.devices()
     count = len(available) if count is None else count
     if not 1 <= count <= len(available):
-      raise ValueError(f'LambdaAgent.num_devices = {count}, and JAX sees {len(available)}: {available}. Give as many '
-                       'or fewer; None takes all of them.')
+      raise ValueError(
+        f'LambdaAgent.num_devices = {count}, and JAX sees {len(available)}: {available}. Give as many '
+        'or fewer; None takes all of them.'
+      )
     if jax.process_count() > 1 and count != len(available):
-      raise ValueError(f'LambdaAgent.num_devices = {count}, but {jax.process_count()} processes with '
-                       f'{len(available)} devices learn together: bind it to None, for all of them.')
+      raise ValueError(
+        f'LambdaAgent.num_devices = {count}, but {jax.process_count()} processes with '
+        f'{len(available)} devices learn together: bind it to None, for all of them.'
+      )
     self.count = count
     self._mesh = None if count == 1 else jax.sharding.Mesh(np.asarray(available[:count]), (_AXIS,))
 
   def check(self, name: str, size: int) -> None:
     """Refuses an axis that can't be divided among the devices."""
     if size % self.count:
-      raise ValueError(f'{name} = {size} can not be divided among {self.count} devices '
-                       f'(LambdaAgent.num_devices): choose a multiple of {self.count}.')
+      raise ValueError(
+        f'{name} = {size} can not be divided among {self.count} devices '
+        f'(LambdaAgent.num_devices): choose a multiple of {self.count}.'
+      )
 
   @property
   def batch_sharding(self) -> jax.sharding.Sharding | None:
@@ -72,8 +79,9 @@ class Devices:
     """A `core.OverBatch`."""
     return lambda params, *arrays: self.map(function, (None, *[0] * len(arrays)), 0)(params, *arrays)
 
-  def map(self, function: Callable[..., Any], in_axes: tuple[int | None, ...],
-          out_axes: int | tuple[int, ...]) -> Callable[..., Any]:
+  def map(
+    self, function: Callable[..., Any], in_axes: tuple[int | None, ...], out_axes: int | tuple[int, ...]
+  ) -> Callable[..., Any]:
     """Each device calls `function` on its part of the arguments.
 
     Devices tell each other nothing, but for gradients with respect to arguments that all have: these are summed.
@@ -93,8 +101,9 @@ class Devices:
       return function
     return self._shard_map(lambda *args: jax.lax.psum(function(*args), _AXIS), in_axes, jax.sharding.PartitionSpec())
 
-  def mean(self, function: Callable[[Any, Any], Any], params: types.Nest, data: types.Nest, weights: types.Array
-           ) -> types.Nest:
+  def mean(
+    self, function: Callable[[Any, Any], Any], params: types.Nest, data: types.Nest, weights: types.Array
+  ) -> types.Nest:
     """`function(params, data)`, a mean over S by `weights`: the mean of what devices find, each by its weights' sum.
 
     Args:
@@ -115,8 +124,9 @@ class Devices:
 
   def _shard_map(self, function, in_axes, out_specs):
     # Unchecked: else JAX would sum gradients inside of loops, which devices leave at different times.
-    return jax.shard_map(function, mesh=self._mesh, in_specs=tuple(_spec(axis) for axis in in_axes),
-                         out_specs=out_specs, check_vma=False)
+    return jax.shard_map(
+      function, mesh=self._mesh, in_specs=tuple(_spec(axis) for axis in in_axes), out_specs=out_specs, check_vma=False
+    )
 
   def _sharding(self, *axes: str) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*axes))

@@ -16,8 +16,15 @@ from lambda_kit.safety import bounds
 NUM_ROLLOUTS = 8  # Trajectories that a sample imagines from each time step: what it expects is their mean.
 
 
-def make_forecaster(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, horizon: int, filtering: Any,
-                    policy_params: core.Params, samples: core.Params, key: core.Key) -> core.CostForecaster:
+def make_forecaster(
+  networks: networks_lib.LambdaNetworks,
+  cost_bound: core.Bound,
+  horizon: int,
+  filtering: Any,
+  policy_params: core.Params,
+  samples: core.Params,
+  key: core.Key,
+) -> core.CostForecaster:
   """Forecasts with these variables of a learner.
 
   Args:
@@ -29,14 +36,25 @@ def make_forecaster(networks: networks_lib.LambdaNetworks, cost_bound: core.Boun
     samples: theta of N models, [N, ...].
     key: All noise.
   """
-  compiled = jax.jit(lambda observation, action: forecast(
-      networks, cost_bound, horizon, filtering, policy_params, samples, key, observation, action))
+  compiled = jax.jit(
+    lambda observation, action: forecast(
+      networks, cost_bound, horizon, filtering, policy_params, samples, key, observation, action
+    )
+  )
   return core.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
 
 
-def forecast(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, horizon: int, filtering: Any,
-             policy_params: core.Params, samples: core.Params, key: core.Key, observation: types.Observation,
-             action: types.Array) -> types.CostForecast:
+def forecast(
+  networks: networks_lib.LambdaNetworks,
+  cost_bound: core.Bound,
+  horizon: int,
+  filtering: Any,
+  policy_params: core.Params,
+  samples: core.Params,
+  key: core.Key,
+  observation: types.Observation,
+  action: types.Array,
+) -> types.CostForecast:
   """Forecasts the costs of the H agent steps after each of o_0, ..., o_T [T + 1, ...], given actions [T, A]."""
   world_model = networks.world_model
   state_key, rollout_key = jax.random.split(key)
@@ -53,17 +71,22 @@ def forecast(networks: networks_lib.LambdaNetworks, cost_bound: core.Bound, hori
     return jnp.swapaxes(weights[..., None] * predictions.cost, 0, 1)
 
   padded = jnp.concatenate([action, jnp.zeros((horizon, action.shape[1]), action.dtype)])
-  given_actions = jnp.stack([padded[step:step + num_states] for step in range(horizon)])  # [H, T + 1, A]
+  given_actions = jnp.stack([padded[step : step + num_states] for step in range(horizon)])  # [H, T + 1, A]
 
   def roll_out(key):  # Two of [N, T + 1, H, C]
     noise = imagination.draw_noise(key, horizon, num_states, action.shape[1], world_model.noise_size)
     imagined = lambda theta: imagination.imagine(world_model, theta, sample_action, states, noise).features
     given = lambda theta: imagination.follow_actions(world_model, theta, given_actions, states, noise.state)
     return jax.lax.map(
-        lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, given(theta))), samples)
+      lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, given(theta))), samples
+    )
 
   costs, given = jax.tree.map(
-      lambda x: jnp.mean(x, axis=0), jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS)))
+    lambda x: jnp.mean(x, axis=0), jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS))
+  )
   bound = lambda costs: bounds.apply_bound(cost_bound, costs[..., None])[0][:, 0]  # [N, T + 1] to [T + 1].
-  return types.CostForecast(steps=jnp.mean(costs, axis=0), given_actions=jnp.mean(given, axis=0),
-                            bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)))
+  return types.CostForecast(
+    steps=jnp.mean(costs, axis=0),
+    given_actions=jnp.mean(given, axis=0),
+    bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)),
+  )

@@ -1,6 +1,7 @@
 """Trajectories that a posterior sample of the world model imagines under the policy (algorithms 1 and 3)."""
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +15,14 @@ SampleAction = Callable[[types.Array, types.Array], tuple[types.Array, types.Arr
 
 class Noise(NamedTuple):
   """Standard normal numbers for each step from each start state."""
+
   action: types.Array  # [H, S, A]
   state: types.Array  # [H, S, world_model.noise_size]
 
 
 class Imagined(NamedTuple):
   """Trajectories s_0, ..., s_H from S start states; s_0 is the start state itself."""
+
   features: types.Array  # [H + 1, S, F]
   actions: types.Array  # [H, S, A]
   entropy: types.Array  # [H, S], of the policy in s_0, ..., s_{H-1}.
@@ -38,8 +41,9 @@ def draw_noise(key: core.Key, horizon: int, num_starts: int, num_actions: int, s
   return Noise(draw(action_key, num_actions), draw(state_key, state_noise_size))
 
 
-def imagine(world_model: core.WorldModel, params: core.Params, sample_action: SampleAction, start: types.Nest,
-            noise: Noise) -> Imagined:
+def imagine(
+  world_model: core.WorldModel, params: core.Params, sample_action: SampleAction, start: types.Nest, noise: Noise
+) -> Imagined:
   """Lets one model imagine a trajectory from each start state.
 
   The policy is conditioned on stop_gradient(s_t) (algorithm 3, line 2): gradients reach an action only through the
@@ -62,8 +66,9 @@ def imagine(world_model: core.WorldModel, params: core.Params, sample_action: Sa
   return Imagined(jnp.concatenate([features, world_model.features(last)[None]]), actions, entropy)
 
 
-def follow_actions(world_model: core.WorldModel, params: core.Params, actions: types.Array, start: types.Nest,
-                   state_noise: types.Array) -> types.Array:
+def follow_actions(
+  world_model: core.WorldModel, params: core.Params, actions: types.Array, start: types.Nest, state_noise: types.Array
+) -> types.Array:
   """Features [H + 1, S, F] of the trajectories that `imagine` finds, given their actions [H, S, A]."""
 
   def step(state, inputs):
@@ -71,4 +76,3 @@ def follow_actions(world_model: core.WorldModel, params: core.Params, actions: t
 
   last, features = jax.lax.scan(step, start, (actions, state_noise))
   return jnp.concatenate([features, world_model.features(last)[None]])
-

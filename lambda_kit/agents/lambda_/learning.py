@@ -1,7 +1,8 @@
 """LAMBDA's learner: a jitted update of model, posterior, policy, critics and multipliers (algorithm 2, lines 4-10)."""
 
+from collections.abc import Callable, Sequence
 import itertools
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +24,14 @@ from lambda_kit.policies import targets
 
 class Module(NamedTuple):
   """Parameters that one optimiser trains."""
+
   params: core.Params
   optimizer: optax.OptState
 
 
 class LearnerState(NamedTuple):
   """All that changes while learning; a checkpoint is this one pytree."""
+
   posterior: Any
   normalizer: normalizer.State
   policy: Module
@@ -43,6 +46,7 @@ class LearnerState(NamedTuple):
 
 class Optimizers(NamedTuple):
   """Of what is learned in imagination. They skip non-finite gradients."""
+
   policy: optax.GradientTransformation
   critic: optax.GradientTransformation
   cost_critics: optax.GradientTransformation
@@ -51,8 +55,12 @@ class Optimizers(NamedTuple):
 Update = Callable[[LearnerState, types.Trajectory], tuple[LearnerState, dict[str, types.Array]]]
 
 
-def make_init(networks: networks_lib.LambdaNetworks, posterior: core.Posterior, solver: core.ConstraintSolver,
-              optimizers: Optimizers) -> Callable[[core.Key], LearnerState]:
+def make_init(
+  networks: networks_lib.LambdaNetworks,
+  posterior: core.Posterior,
+  solver: core.ConstraintSolver,
+  optimizers: Optimizers,
+) -> Callable[[core.Key], LearnerState]:
   """The first state, as a function of a key."""
 
   def init(key: core.Key) -> LearnerState:
@@ -61,29 +69,40 @@ def make_init(networks: networks_lib.LambdaNetworks, posterior: core.Posterior, 
     critic, cost_critics = networks.critic.init(critic_key, size), networks.cost_critics.init(cost_key, size)
     policy = networks.policy.init(policy_key, size)
     return LearnerState(
-        posterior=posterior.init(model_key, lambda key: networks.world_model.init(key, example)),
-        normalizer=normalizer.init(networks.spec.observations),
-        policy=Module(policy, optimizers.policy.init(policy)),
-        critic=Module(critic, optimizers.critic.init(critic)),
-        target_critic=jax.tree.map(jnp.copy, critic),
-        cost_critics=Module(cost_critics, optimizers.cost_critics.init(cost_critics)),
-        target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
-        solver=solver.init(networks.spec.num_constraints),
-        updates=jnp.zeros((), jnp.int32),
-        key=state_key)
+      posterior=posterior.init(model_key, lambda key: networks.world_model.init(key, example)),
+      normalizer=normalizer.init(networks.spec.observations),
+      policy=Module(policy, optimizers.policy.init(policy)),
+      critic=Module(critic, optimizers.critic.init(critic)),
+      target_critic=jax.tree.map(jnp.copy, critic),
+      cost_critics=Module(cost_critics, optimizers.cost_critics.init(cost_critics)),
+      target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
+      solver=solver.init(networks.spec.num_constraints),
+      updates=jnp.zeros((), jnp.int32),
+      key=state_key,
+    )
 
   return init
 
 
-def make_update(*, networks: networks_lib.LambdaNetworks, posterior: core.Posterior, objective: objective_lib.Objective,
-                policy_gradient: policy_gradients.PolicyGradient, optimizers: Optimizers,
-                target_update: targets.TargetUpdate, num_samples: int, num_start_states: int | None,
-                model_only_updates: int, devices: devices_lib.Devices) -> Update:
+def make_update(
+  *,
+  networks: networks_lib.LambdaNetworks,
+  posterior: core.Posterior,
+  objective: objective_lib.Objective,
+  policy_gradient: policy_gradients.PolicyGradient,
+  optimizers: Optimizers,
+  target_update: targets.TargetUpdate,
+  num_samples: int,
+  num_start_states: int | None,
+  model_only_updates: int,
+  devices: devices_lib.Devices,
+) -> Update:
   """One update from one batch, as a pure function; the arguments are those of `LambdaLearner`."""
   world_model = networks.world_model
 
-  def critic_gradient(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
-                      data: objective_lib.CriticData) -> tuple[types.Array, core.Params]:
+  def critic_gradient(
+    params: core.Params, apply: Callable[[core.Params, types.Array], types.Array], data: objective_lib.CriticData
+  ) -> tuple[types.Array, core.Params]:
     gradient = lambda params, data: objective_lib.critic_gradient(params, apply, data, policy_gradient.chunk_size)
     return devices.mean(gradient, params, data, data.weights)
 
@@ -94,26 +113,33 @@ def make_update(*, networks: networks_lib.LambdaNetworks, posterior: core.Poster
 
     # The model, and with it the posterior over its weights (lines 5 and 6).
     posterior_state, output, metrics = posterior.update(
-        state.posterior, lambda params, key: world_model.loss(params, batch, key, devices.over_batch), model_key)
+      state.posterior, lambda params, key: world_model.loss(params, batch, key, devices.over_batch), model_key
+    )
     metrics = {**metrics, **output.metrics}
 
     # The policy (lines 7 and 9). N models imagine from the S start states, their trajectories are valued, the values
     # are bounded over the models, and the Lagrangian of the bounds is differentiated.
     start = devices.split(_start_states(output.states, num_start_states, start_key))
     problem = objective_lib.PolicyProblem(
-        objective=objective,
-        num_actions=networks.spec.num_actions,
-        policy=networks.policy.apply,
-        world_model=world_model,
-        samples=posterior.sample(posterior_state, sample_key, num_samples),
-        start=start,
-        value=lambda features: networks.critic.apply(state.target_critic, features),
-        cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
-        solver_state=state.solver,
-        devices=devices)
+      objective=objective,
+      num_actions=networks.spec.num_actions,
+      policy=networks.policy.apply,
+      world_model=world_model,
+      samples=posterior.sample(posterior_state, sample_key, num_samples),
+      start=start,
+      value=lambda features: networks.critic.apply(state.target_critic, features),
+      cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
+      solver_state=state.solver,
+      devices=devices,
+    )
     noise_key, select_key = jax.random.split(policy_key)
-    noise = imagination.draw_noise(noise_key, objective.horizon, jax.tree.leaves(start)[0].shape[0],
-                                   networks.spec.num_actions, world_model.noise_size)
+    noise = imagination.draw_noise(
+      noise_key,
+      objective.horizon,
+      jax.tree.leaves(start)[0].shape[0],
+      networks.spec.num_actions,
+      world_model.noise_size,
+    )
     gradients, outcome = policy_gradient(problem, state.policy.params, noise)
     policy = _apply(optimizers.policy, state.policy, gradients)
     metrics.update(outcome.metrics, policy_gradient_norm=optax.tree.norm(gradients))
@@ -125,22 +151,27 @@ def make_update(*, networks: networks_lib.LambdaNetworks, posterior: core.Poster
     metrics.update(critic_loss=critic_loss, critic_gradient_norm=optax.tree.norm(gradients))
 
     cost_critic_losses, gradients = jax.vmap(
-        lambda params, data: critic_gradient(params, networks.single_cost_critic, data))(
-            state.cost_critics.params, cost_critic_data)
+      lambda params, data: critic_gradient(params, networks.single_cost_critic, data)
+    )(state.cost_critics.params, cost_critic_data)
     cost_critics = _apply(optimizers.cost_critics, state.cost_critics, gradients)
-    metrics.update(cost_critic_loss=jnp.sum(cost_critic_losses),
-                   cost_critic_gradient_norm=optax.tree.norm(gradients))
+    metrics.update(cost_critic_loss=jnp.sum(cost_critic_losses), cost_critic_gradient_norm=optax.tree.norm(gradients))
 
     # The multipliers (line 10).
     solver = objective.solver.update(state.solver, outcome.cost_values, objective.budgets)
 
     updates = state.updates + 1
     new_state = LearnerState(
-        posterior=posterior_state, normalizer=statistics, policy=policy, critic=critic,
-        target_critic=target_update(critic.params, state.target_critic, updates),
-        cost_critics=cost_critics,
-        target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
-        solver=solver, updates=updates, key=key)
+      posterior=posterior_state,
+      normalizer=statistics,
+      policy=policy,
+      critic=critic,
+      target_critic=target_update(critic.params, state.target_critic, updates),
+      cost_critics=cost_critics,
+      target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
+      solver=solver,
+      updates=updates,
+      key=key,
+    )
     new_state = _hold(new_state, state, state.updates < model_only_updates)
     for i, multiplier in enumerate(objective.solver.multipliers(new_state.solver)):
       metrics[f'multiplier/{i}'] = multiplier
@@ -170,22 +201,44 @@ class LambdaLearner(core.Learner[LearnerState]):
     key: Everything random follows from it.
   """
 
-  def __init__(self, *, networks: networks_lib.LambdaNetworks, posterior: core.Posterior,
-               objective: objective_lib.Objective, policy_gradient: policy_gradients.PolicyGradient,
-               optimizers: Optimizers, target_update: targets.TargetUpdate, num_samples: int,
-               num_start_states: int | None, model_only_updates: int, updates_per_call: int, max_skips: int,
-               dataset: core.Dataset, devices: devices_lib.Devices, key: core.Key):
+  def __init__(
+    self,
+    *,
+    networks: networks_lib.LambdaNetworks,
+    posterior: core.Posterior,
+    objective: objective_lib.Objective,
+    policy_gradient: policy_gradients.PolicyGradient,
+    optimizers: Optimizers,
+    target_update: targets.TargetUpdate,
+    num_samples: int,
+    num_start_states: int | None,
+    model_only_updates: int,
+    updates_per_call: int,
+    max_skips: int,
+    dataset: core.Dataset,
+    devices: devices_lib.Devices,
+    key: core.Key,
+  ):
     self._dataset = dataset
     self._updates_per_call = updates_per_call
     self._max_skips = max_skips
     self._devices = devices
     update = make_update(
-        networks=networks, posterior=posterior, objective=objective, policy_gradient=policy_gradient,
-        optimizers=optimizers, target_update=target_update, num_samples=num_samples, num_start_states=num_start_states,
-        model_only_updates=model_only_updates, devices=devices)
+      networks=networks,
+      posterior=posterior,
+      objective=objective,
+      policy_gradient=policy_gradient,
+      optimizers=optimizers,
+      target_update=target_update,
+      num_samples=num_samples,
+      num_start_states=num_start_states,
+      model_only_updates=model_only_updates,
+      devices=devices,
+    )
 
-    def update_many(state: LearnerState, batches: Sequence[types.Trajectory]
-                    ) -> tuple[LearnerState, dict[str, types.Array]]:
+    def update_many(
+      state: LearnerState, batches: Sequence[types.Trajectory]
+    ) -> tuple[LearnerState, dict[str, types.Array]]:
       state, metrics = jax.lax.scan(update, state, jax.tree.map(lambda *x: jnp.stack(x), *batches))
       return state, jax.tree.map(lambda x: jnp.mean(x, axis=0), metrics)
 
@@ -193,11 +246,15 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
-        'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, dict(
-            model=posterior.mean(state.posterior), normalizer=state.normalizer, updates=state.updates))),
-        'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
-        'samples': devices.jit(lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1),
-                                                              num_samples)),
+      'belief': devices.jit(
+        lambda state: jax.tree.map(
+          jnp.copy, dict(model=posterior.mean(state.posterior), normalizer=state.normalizer, updates=state.updates)
+        )
+      ),
+      'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
+      'samples': devices.jit(
+        lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1), num_samples)
+      ),
     }
     self._state = devices.jit(make_init(networks, posterior, objective.solver, optimizers))(key)
 
@@ -231,15 +288,20 @@ class LambdaLearner(core.Learner[LearnerState]):
 
   def _check_skips(self) -> None:
     state = self._devices.local(self._state)
-    modules = {'model': state.posterior, 'policy': state.policy, 'critic': state.critic,
-               'cost critics': state.cost_critics}
+    modules = {
+      'model': state.posterior,
+      'policy': state.policy,
+      'critic': state.critic,
+      'cost critics': state.cost_critics,
+    }
     for name, module in modules.items():
       skips = int(optimizers_lib.consecutive_skips(module))
       if skips > self._max_skips:
         raise optimizers_lib.TrainingDiverged(
-            f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(state.updates)} '
-            'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
-            'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.')
+          f'The gradient of the {name} was not finite in {skips} updates in a row (after {int(state.updates)} '
+          'updates). Look at the last rows of learner.jsonl: a growing loss or gradient norm says which part blew up '
+          'first. Remedies: a smaller learning rate or gradient clip of that part, a smaller initial penalty.'
+        )
 
 
 def _hold(new: LearnerState, old: LearnerState, holds: types.Array) -> LearnerState:
@@ -261,7 +323,9 @@ def _start_states(states: types.Nest, count: int | None, key: core.Key) -> types
     return flat
   available = jax.tree.leaves(flat)[0].shape[0]
   if count > available:
-    raise errors.SetupError(f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
-                            'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.')
+    raise errors.SetupError(
+      f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
+      'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.'
+    )
   chosen = jax.random.choice(key, available, (count,), replace=False)
   return jax.tree.map(lambda x: x[chosen], flat)

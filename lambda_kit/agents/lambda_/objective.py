@@ -1,7 +1,8 @@
 """What LAMBDA's policy maximises and its critics learn, as pure functions (eqs. 8 to 12, algorithm 1)."""
 
+from collections.abc import Callable
 import dataclasses
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -11,13 +12,14 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
 from lambda_kit.agents.lambda_ import imagination
-from lambda_kit.safety import bounds
 from lambda_kit.policies import returns
+from lambda_kit.safety import bounds
 
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
   """What the policy maximises, and subject to what."""
+
   reward_bound: core.Bound
   cost_bound: core.Bound
   solver: core.ConstraintSolver
@@ -32,6 +34,7 @@ class Objective:
 @dataclasses.dataclass(frozen=True)
 class PolicyProblem:
   """What is given while the policy takes one step."""
+
   objective: Objective
   num_actions: int  # A
   policy: Callable[[core.Params, types.Array], Any]  # Maps (xi, features [..., F]) to a distribution over actions.
@@ -46,6 +49,7 @@ class PolicyProblem:
 
 class Estimates(NamedTuple):
   """What imagined trajectories are worth. Behind an axis N, if there are several models."""
+
   values: types.Array  # [S, H], V_lambda(s_0), ..., V_lambda(s_{H-1}).
   cost_values: types.Array  # [S, H, C], likewise.
   entropy: types.Array  # [S, H], of the policy in these states.
@@ -56,6 +60,7 @@ class Estimates(NamedTuple):
 
 class CriticData(NamedTuple):
   """Selected trajectories on which one kind of critic is trained."""
+
   features: types.Array  # [S, H, F], of s_0, ..., s_{H-1}.
   targets: types.Array  # [S, H], V_lambda of these states.
   weights: types.Array  # [S, H], probability that the episode still goes on.
@@ -63,6 +68,7 @@ class CriticData(NamedTuple):
 
 class Outcome(NamedTuple):
   """What came out while the policy's gradient was computed."""
+
   features: types.Array  # [N, H + 1, S, F], of all imagined states.
   estimates: Estimates  # [N, ...]
   cost_values: types.Array  # [C], the J_i that the solver compares with its budgets.
@@ -99,13 +105,15 @@ def estimate(problem: PolicyProblem, params: core.Params, features: types.Array,
 
   rewards, costs = time_last(predictions.reward), time_last(predictions.cost)
   return Estimates(
-      values=lambda_values(rewards, time_last(problem.value(features[1:])), problem.objective.discount),
-      cost_values=jax.vmap(lambda r, v: lambda_values(r, v, problem.objective.cost_discount), -1, -1)(
-          costs, time_last(problem.cost_values(features[1:]))),
-      entropy=time_last(entropy),
-      weights=jax.vmap(discounted_weights)(continuations),
-      rewards=rewards,
-      costs=costs)
+    values=lambda_values(rewards, time_last(problem.value(features[1:])), problem.objective.discount),
+    cost_values=jax.vmap(lambda r, v: lambda_values(r, v, problem.objective.cost_discount), -1, -1)(
+      costs, time_last(problem.cost_values(features[1:]))
+    ),
+    entropy=time_last(entropy),
+    weights=jax.vmap(discounted_weights)(continuations),
+    rewards=rewards,
+    costs=costs,
+  )
 
 
 def discounted_weights(continuations: types.Array) -> types.Array:
@@ -114,8 +122,9 @@ def discounted_weights(continuations: types.Array) -> types.Array:
   return jax.lax.stop_gradient(jnp.concatenate([jnp.ones_like(continuations[:1]), jnp.cumprod(continuations[:-1])]))
 
 
-def lagrangian(problem: PolicyProblem, estimates: Estimates
-               ) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
+def lagrangian(
+  problem: PolicyProblem, estimates: Estimates
+) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
   """-J(pi) + sum_i Psi_i(pi) (eq. 10), with J and J_i bounded over N posterior samples (algorithm 1).
 
   Args:
@@ -137,12 +146,12 @@ def lagrangian(problem: PolicyProblem, estimates: Estimates
   if objective.entropy_scale:
     loss -= objective.entropy_scale * entropy
   metrics = {
-      'policy_loss': loss,
-      'objective': bounded,
-      'penalty': penalty,
-      'entropy': entropy,
-      'imagined_reward': jnp.mean(estimates.rewards),
-      'value_spread': _spread(estimates.values),
+    'policy_loss': loss,
+    'objective': bounded,
+    'penalty': penalty,
+    'entropy': entropy,
+    'imagined_reward': jnp.mean(estimates.rewards),
+    'value_spread': _spread(estimates.values),
   }
   for i in range(bounded_costs.shape[0]):
     metrics[f'cost_value/{i}'] = bounded_costs[i]
@@ -161,8 +170,9 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
 
   def take(chosen, features, values, weights):
     starts = jnp.arange(values.shape[1])
-    return CriticData(features=features[chosen, :-1, starts], targets=values[chosen, starts],
-                      weights=weights[chosen, starts])
+    return CriticData(
+      features=features[chosen, :-1, starts], targets=values[chosen, starts], weights=weights[chosen, starts]
+    )
 
   def select(bound, values):  # [N, S, H]
     sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
@@ -170,19 +180,27 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
     return problem.devices.map(take, in_axes=(0, 2, 1, 1), out_axes=0)(chosen, features, values, estimates.weights)
 
   objective = problem.objective
-  return jax.lax.stop_gradient((
+  return jax.lax.stop_gradient(
+    (
       select(objective.reward_bound, estimates.values),
-      jax.vmap(lambda values: select(objective.cost_bound, values), -1)(estimates.cost_values)))
+      jax.vmap(lambda values: select(objective.cost_bound, values), -1)(estimates.cost_values),
+    )
+  )
 
 
-def critic_loss(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array],
-                data: CriticData) -> types.Array:
+def critic_loss(
+  params: core.Params, apply: Callable[[core.Params, types.Array], types.Array], data: CriticData
+) -> types.Array:
   """Eq. 9, [], on trajectories [S, H, F]."""
   return returns.value_loss(apply(params, data.features), data.targets, data.weights)
 
 
-def critic_gradient(params: core.Params, apply: Callable[[core.Params, types.Array], types.Array], data: CriticData,
-                    chunk_size: int | None) -> tuple[types.Array, core.Params]:
+def critic_gradient(
+  params: core.Params,
+  apply: Callable[[core.Params, types.Array], types.Array],
+  data: CriticData,
+  chunk_size: int | None,
+) -> tuple[types.Array, core.Params]:
   """`critic_loss` and its gradient, `chunk_size` start states at a time: caches are faster than memory."""
   num_starts = data.targets.shape[0]
   if chunk_size is None or num_starts <= chunk_size:

@@ -4,14 +4,15 @@ The loss (`objective.lagrangian`) bounds the values of N models for each start s
 so that of the N S trajectories at most S count for the reward and S for each cost: the gradient of all others is zero.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Any, Callable, Protocol
+from typing import Any, Protocol
 
-import gin
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination
@@ -23,12 +24,14 @@ class PolicyGradient(Protocol):
 
   chunk_size: int | None  # Start states that are worked on at once, by critics, too; None for all.
 
-  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
-               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
+  def __call__(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[core.Params, objective.Outcome]:
     """The gradient with respect to the policy's parameters xi, and what critics and multipliers learn from."""
 
-  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+  def imagine(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[imagination.Imagined, objective.Estimates]:
     """All trajectories, [N, H, S, ...], and what they are worth, [N, S, H, ...]."""
 
 
@@ -41,8 +44,9 @@ class WholeGradient:
 
   chunk_size = None
 
-  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
-               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
+  def __call__(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[core.Params, objective.Outcome]:
 
     def loss_of(params):
       imagined, estimates = self.imagine(problem, params, noise)
@@ -51,12 +55,14 @@ class WholeGradient:
 
     return jax.grad(loss_of, has_aux=True)(policy_params)
 
-  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+  def imagine(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[imagination.Imagined, objective.Estimates]:
     return _imagine_parts(self._imagine_part, problem, policy_params, noise)
 
-  def _imagine_part(self, problem: objective.PolicyProblem, policy_params: core.Params,
-                    noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+  def _imagine_part(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
     sample_action = objective.sample_action(problem, policy_params)
 
@@ -87,25 +93,31 @@ class SelectedGradient:
     self.chunk_size = chunk_size
     self._block_size = block_size
 
-  def __call__(self, problem: objective.PolicyProblem, policy_params: core.Params,
-               noise: imagination.Noise) -> tuple[core.Params, objective.Outcome]:
+  def __call__(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[core.Params, objective.Outcome]:
     imagined, estimates = self.imagine(problem, policy_params, noise)
-    coefficients, (cost_values, metrics) = jax.grad(
-        functools.partial(objective.lagrangian, problem), has_aux=True)(estimates)
+    coefficients, (cost_values, metrics) = jax.grad(functools.partial(objective.lagrangian, problem), has_aux=True)(
+      estimates
+    )
     # Few trajectories count for both, so each is spared the other's heads and critics.
     nothing = objective.Estimates(*(None for _ in coefficients))
-    parts = [nothing._replace(values=coefficients.values, entropy=coefficients.entropy),
-             nothing._replace(cost_values=coefficients.cost_values)]
+    parts = [
+      nothing._replace(values=coefficients.values, entropy=coefficients.entropy),
+      nothing._replace(cost_values=coefficients.cost_values),
+    ]
     gradients = [self._differentiate(problem, policy_params, imagined.actions, part, noise) for part in parts]
     outcome = objective.Outcome(imagined.features, estimates, cost_values, metrics)
     return jax.tree.map(jnp.add, *gradients), outcome
 
-  def imagine(self, problem: objective.PolicyProblem, policy_params: core.Params,
-              noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+  def imagine(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[imagination.Imagined, objective.Estimates]:
     return _imagine_parts(self._imagine_part, problem, policy_params, noise)
 
-  def _imagine_part(self, problem: objective.PolicyProblem, policy_params: core.Params,
-                    noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+  def _imagine_part(
+    self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
+  ) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
     sample_action = objective.sample_action(problem, policy_params)
     num_starts = noise.action.shape[1]
@@ -125,8 +137,14 @@ class SelectedGradient:
 
     return jax.lax.map(one_model, problem.samples)
 
-  def _differentiate(self, problem: objective.PolicyProblem, policy_params: core.Params, actions: types.Array,
-                     coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
+  def _differentiate(
+    self,
+    problem: objective.PolicyProblem,
+    policy_params: core.Params,
+    actions: types.Array,
+    coefficients: objective.Estimates,
+    noise: imagination.Noise,
+  ) -> core.Params:
     """The gradient with respect to xi of sum(coefficients * estimates), over trajectories that have any.
 
     Args:
@@ -140,8 +158,14 @@ class SelectedGradient:
     differentiate_parts = problem.devices.sum(of_part, in_axes=(0, None, 2, 1, 1))
     return differentiate_parts(problem.start, policy_params, actions, coefficients, noise)
 
-  def _differentiate_part(self, problem: objective.PolicyProblem, policy_params: core.Params, actions: types.Array,
-                          coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
+  def _differentiate_part(
+    self,
+    problem: objective.PolicyProblem,
+    policy_params: core.Params,
+    actions: types.Array,
+    coefficients: objective.Estimates,
+    noise: imagination.Noise,
+  ) -> core.Params:
     """`_differentiate` on one device."""
     any_of = lambda x: jnp.any(x != 0, axis=tuple(range(2, x.ndim)))
     counts = functools.reduce(jnp.logical_or, map(any_of, jax.tree.leaves(coefficients)))  # [N, S]
@@ -176,15 +200,26 @@ def default_gradient(num_samples: int) -> PolicyGradient:
   return WholeGradient() if num_samples <= 2 else SelectedGradient()
 
 
-def _imagine_parts(imagine_part: Callable[..., Any], problem: objective.PolicyProblem, policy_params: core.Params,
-                   noise: imagination.Noise) -> tuple[imagination.Imagined, objective.Estimates]:
+def _imagine_parts(
+  imagine_part: Callable[..., Any],
+  problem: objective.PolicyProblem,
+  policy_params: core.Params,
+  noise: imagination.Noise,
+) -> tuple[imagination.Imagined, objective.Estimates]:
   """Lets each device imagine from its start states."""
   of_part = lambda start, *rest: imagine_part(dataclasses.replace(problem, start=start), *rest)
   return problem.devices.map(of_part, in_axes=(0, None, 1), out_axes=(2, 1))(problem.start, policy_params, noise)
 
 
-def _block_gradient(problem: objective.PolicyProblem, policy_params: core.Params, theta: core.Params, start: types.Nest,
-                    actions: types.Array, coefficients: objective.Estimates, noise: imagination.Noise) -> core.Params:
+def _block_gradient(
+  problem: objective.PolicyProblem,
+  policy_params: core.Params,
+  theta: core.Params,
+  start: types.Nest,
+  actions: types.Array,
+  coefficients: objective.Estimates,
+  noise: imagination.Noise,
+) -> core.Params:
   """The gradient of sum(coefficients * estimates) for trajectories of one model, first to actions, then to xi.
 
   The policy sees states as constants (algorithm 3), so that its own gradient needs no loop over time.

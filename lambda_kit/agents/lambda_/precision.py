@@ -4,9 +4,10 @@ Each layer casts its parameters and inputs to bfloat16 and its output back. So p
 distributions, losses and values are float32 whatever the layers compute in.
 """
 
+from collections.abc import Callable
 import contextlib
 import functools
-from typing import Any, Callable
+from typing import Any
 
 import haiku as hk
 import jax.numpy as jnp
@@ -26,11 +27,16 @@ def get_policy(precision: str) -> jmp.Policy:
   except (TypeError, ValueError) as error:
     raise _unsupported(precision, '`jmp.get_policy` can not read it') from error
   if policy.param_dtype != jnp.float32 or policy.output_dtype != jnp.float32:
-    raise _unsupported(precision, 'parameters and outputs of layers have to be float32; where the output is left out, '
-                       'it is what is computed in')
+    raise _unsupported(
+      precision,
+      'parameters and outputs of layers have to be float32; where the output is left out, it is what is computed in',
+    )
   if policy.compute_dtype not in (jnp.float32, jnp.bfloat16):
-    raise _unsupported(precision, 'layers compute in float32 or bfloat16. The range of float16 is too small for '
-                       'gradients unless losses are scaled, which they are not')
+    raise _unsupported(
+      precision,
+      'layers compute in float32 or bfloat16. The range of float16 is too small for '
+      'gradients unless losses are scaled, which they are not',
+    )
   return policy
 
 
@@ -39,11 +45,12 @@ def apply_policy(networks: networks_lib.LambdaNetworks, policy: jmp.Policy) -> n
   if policy.compute_dtype == jnp.float32:
     return networks
   return networks._replace(
-      world_model=_UnderPolicy(networks.world_model, policy),
-      policy=_UnderPolicy(networks.policy, policy),
-      critic=_UnderPolicy(networks.critic, policy),
-      cost_critics=_UnderPolicy(networks.cost_critics, policy),
-      single_cost_critic=_under_policy(networks.single_cost_critic, policy))
+    world_model=_UnderPolicy(networks.world_model, policy),
+    policy=_UnderPolicy(networks.policy, policy),
+    critic=_UnderPolicy(networks.critic, policy),
+    cost_critics=_UnderPolicy(networks.cost_critics, policy),
+    single_cost_critic=_under_policy(networks.single_cost_critic, policy),
+  )
 
 
 class _UnderPolicy:
@@ -72,5 +79,7 @@ def _under_policy(function: Callable[..., Any], policy: jmp.Policy) -> Callable[
 
 
 def _unsupported(precision: str, reason: str) -> ValueError:
-  return ValueError(f'LambdaAgent.precision = {precision!r} is not supported: {reason}. Bind it to "float32" or '
-                    '"params=float32,compute=bfloat16,output=float32".')
+  return ValueError(
+    f'LambdaAgent.precision = {precision!r} is not supported: {reason}. Bind it to "float32" or '
+    '"params=float32,compute=bfloat16,output=float32".'
+  )

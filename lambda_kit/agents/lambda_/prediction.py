@@ -24,16 +24,23 @@ def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) 
 
   def predictor(observation: types.Observation, action: types.Array, num_seen: int) -> types.OpenLoop:
     if not 1 <= num_seen <= len(action):
-      raise ValueError(f'Of {len(action) + 1} observations some have to be seen and some predicted: num_seen = '
-                       f'{num_seen}.')
+      raise ValueError(
+        f'Of {len(action) + 1} observations some have to be seen and some predicted: num_seen = {num_seen}.'
+      )
     compiled = jax.jit(predict, static_argnums=(0, 5))
     return jax.device_get(compiled(world_model, filtering, key, observation, action, num_seen))
 
   return predictor
 
 
-def predict(world_model: core.WorldModel, filtering: Any, key: core.Key, observation: types.Observation,
-            action: types.Array, num_seen: int) -> types.OpenLoop:
+def predict(
+  world_model: core.WorldModel,
+  filtering: Any,
+  key: core.Key,
+  observation: types.Observation,
+  action: types.Array,
+  num_seen: int,
+) -> types.OpenLoop:
   """Infers s_{n-1} from the first n observations, and takes s_n, ..., s_T to be the means of what then follows.
 
   Args:
@@ -51,19 +58,22 @@ def predict(world_model: core.WorldModel, filtering: Any, key: core.Key, observa
   chex.assert_tree_shape_prefix(dict(observation), (action.shape[0] + 1,))
   params = filtering['model']
   seen = jax.tree.map(lambda x: x[:num_seen], dict(observation))
-  states = infer_states(world_model, filtering, key, seen, action[:num_seen - 1])
+  states = infer_states(world_model, filtering, key, seen, action[: num_seen - 1])
   belief = jax.tree.map(lambda x: x[-1:], states)
-  given = action[num_seen - 1:, None]  # [m, 1, A].
+  given = action[num_seen - 1 :, None]  # [m, 1, A].
   no_noise = jnp.zeros((*given.shape[:2], world_model.noise_size))
   features = imagination.follow_actions(world_model, params, given, belief, no_noise)[1:, 0]  # [m, F].
   truth = decoders.targets(normalizer.normalize(filtering['normalizer'], observation))
   return types.OpenLoop(
-      truth=jax.tree.map(lambda x: x[num_seen:], truth), model=world_model.decode(params, features),
-      last_seen=jax.tree.map(lambda x: x[num_seen - 1], truth))
+    truth=jax.tree.map(lambda x: x[num_seen:], truth),
+    model=world_model.decode(params, features),
+    last_seen=jax.tree.map(lambda x: x[num_seen - 1], truth),
+  )
 
 
-def infer_states(world_model: core.WorldModel, filtering: Any, key: core.Key, observation: types.Observation,
-                 action: types.Array) -> types.Nest:
+def infer_states(
+  world_model: core.WorldModel, filtering: Any, key: core.Key, observation: types.Observation, action: types.Array
+) -> types.Nest:
   """States s_0, ..., s_T [T + 1, ...], each inferred from observations o_0, ..., o_t and actions before it.
 
   Args:

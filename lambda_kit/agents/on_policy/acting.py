@@ -9,13 +9,13 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.on_policy import gaussian
 
-
 # Steps that noise is drawn for at once: a step that draws none takes half of the time on a CPU.
 _NOISE_STEPS = 1000
 
 
 class NoiseCarry(NamedTuple):
   """The noise of the next steps in k environments."""
+
   key: core.Key
   step: types.Array  # [], since the beginning of the episode.
   noise: types.Array  # [_NOISE_STEPS, k, A]
@@ -45,7 +45,7 @@ def make_actor_core(networks: gaussian.OnPolicyNetworks, with_noise: bool, clip:
 
   def step(variables, carry, observation, is_first):
     del is_first  # Nothing but noise is remembered.
-    learned, = variables
+    (learned,) = variables
     policy = networks.policy.apply(learned['policy'], gaussian.normalize(learned['normalizer'], observation))
     action = policy.mode()
     if with_noise:

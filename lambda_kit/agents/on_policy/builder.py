@@ -1,12 +1,13 @@
 """Builds the model-free baselines; what gin configures meets the agent here and goes no further."""
 
+from collections.abc import Callable
 import dataclasses
-from typing import Any, Callable
+from typing import Any
 
-import gin
 import jax
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit.agents import naming
@@ -24,6 +25,7 @@ class OnPolicyAgent:
   But for three: critics are fitted to 1,024 steps of an epoch at a time, drawn anew, instead of to all of them, and an
   eighth of the steps makes the Fisher matrix, for speed. And observations are normalised.
   """
+
   policy_optimizer: core.PolicyOptimizer = ppo.Ppo()  # `Ppo`, `Trpo` or `Cpo`; the first two have a `solver`.
   policy_factory: Callable[..., Any] = gaussian.GaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = gaussian.ObservationCritic  # A Haiku module.
@@ -69,17 +71,22 @@ class OnPolicyBuilder(core.AgentBuilder):
   def make_learner(self, dataset: core.Dataset | None, seed: int) -> learning.OnPolicyLearner:
     config, count = self._config, self._spec.num_constraints
     return learning.OnPolicyLearner(
-        networks=self._networks,
-        policy_optimizer=config.policy_optimizer,
-        limits=np.asarray(self._spec.cost_limits),
-        returns=learning.Returns(discounts=np.array([config.discount] + [config.cost_discount] * count),
-                                 lambdas=np.array([config.lambda_] + [config.cost_lambda] * count)),
-        critic_training=learning.CriticTraining(config.critic_learning_rate, config.critic_iterations,
-                                                config.critic_batch_size),
-        normalize=config.normalize_observations,
-        key=jax.random.PRNGKey(seed),
-        max_skips=config.max_skips)
+      networks=self._networks,
+      policy_optimizer=config.policy_optimizer,
+      limits=np.asarray(self._spec.cost_limits),
+      returns=learning.Returns(
+        discounts=np.array([config.discount] + [config.cost_discount] * count),
+        lambdas=np.array([config.lambda_] + [config.cost_lambda] * count),
+      ),
+      critic_training=learning.CriticTraining(
+        config.critic_learning_rate, config.critic_iterations, config.critic_batch_size
+      ),
+      normalize=config.normalize_observations,
+      key=jax.random.PRNGKey(seed),
+      max_skips=config.max_skips,
+    )
 
   def make_actor_core(self, evaluation: bool) -> core.ActorCore:
-    return acting.make_actor_core(self._networks, with_noise=self._config.noisy_evaluation or not evaluation,
-                                  clip=evaluation)
+    return acting.make_actor_core(
+      self._networks, with_noise=self._config.noisy_evaluation or not evaluation, clip=evaluation
+    )

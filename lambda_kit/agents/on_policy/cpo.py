@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import gin
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.on_policy import surrogates
@@ -24,6 +24,7 @@ _TINY = 1e-8
 
 class Dual(NamedTuple):
   """The multipliers of a step, x = -(H^-1 g + nu H^-1 b) / lambda; in the case `RECOVER`, x = -nu H^-1 b."""
+
   lambda_: types.Array  # [], of the trust region.
   nu: types.Array  # [], of the cost.
   case: types.Array  # [] int32, one of those above.
@@ -93,8 +94,15 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
 
   display_name = 'CPO'
 
-  def __init__(self, target_kl: float = 0.01, cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 8,
-               backtracks: int = 10, shrinkage: float = 0.8):
+  def __init__(
+    self,
+    target_kl: float = 0.01,
+    cg_iterations: int = 10,
+    damping: float = 0.1,
+    fisher_every: int = 8,
+    backtracks: int = 10,
+    shrinkage: float = 0.8,
+  ):
     trpo.check_settings('Cpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._target_kl = target_kl
     self._cg_iterations = cg_iterations
@@ -105,12 +113,20 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
   def init(self, params: core.Params, num_constraints: int) -> tuple[()]:
     if num_constraints != 1:
       raise ValueError(
-          f'Cpo solves for one constraint in closed form, and the task has {num_constraints}. Sum the costs up to one, '
-          'or take a Lagrangian method: gin/agents/ppo_lagrangian.gin, gin/agents/trpo_lagrangian.gin.')
+        f'Cpo solves for one constraint in closed form, and the task has {num_constraints}. Sum the costs up to one, '
+        'or take a Lagrangian method: gin/agents/ppo_lagrangian.gin, gin/agents/trpo_lagrangian.gin.'
+      )
     return ()
 
-  def update(self, state: tuple[()], params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,
-             costs: surrogates.EpisodeCosts, key: core.Key) -> tuple[tuple[()], core.Params, dict[str, types.Array]]:
+  def update(
+    self,
+    state: tuple[()],
+    params: core.Params,
+    apply: surrogates.Apply,
+    batch: surrogates.Batch,
+    costs: surrogates.EpisodeCosts,
+    key: core.Key,
+  ) -> tuple[tuple[()], core.Params, dict[str, types.Array]]:
     flat, unflatten = flatten_util.ravel_pytree(params)
     outputs = lambda flat, batch: apply(unflatten(flat), batch.observation)
     kl = lambda new, old, batch: surrogates.mean_kl(batch.weight, new, old)
@@ -120,23 +136,35 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
       """Loss, cost and KL divergence of a policy, relative to the one that gathered the data."""
       policy = outputs(flat, batch)
       ratio = surrogates.ratios(policy, batch)
-      return (-surrogates.surrogate(ratio, batch), surrogates.cost_surrogates(ratio, batch)[0],
-              kl(policy, batch.policy, batch))
+      return (
+        -surrogates.surrogate(ratio, batch),
+        surrogates.cost_surrogates(ratio, batch)[0],
+        kl(policy, batch.policy, batch),
+      )
 
     (loss, cost, _), pullback = jax.vjp(evaluate, flat)
     one, zero = jnp.ones(()), jnp.zeros(())
     (gradient,), (cost_gradient,) = pullback((one, zero, zero)), pullback((zero, one, zero))
     product = trust_region.fisher_product(
-        lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping)
+      lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping
+    )
     natural = trust_region.conjugate_gradients(product, gradient, self._cg_iterations)  # H^-1 g
     natural_cost = trust_region.conjugate_gradients(product, cost_gradient, self._cg_iterations)  # H^-1 b
     image = product(natural)
     # Surrogates are means over steps, the violation is that of an episode.
     violation = (costs.cost_return[0] - costs.limit[0]) / jnp.maximum(costs.length, 1.0)
-    dual = solve_dual(jnp.vdot(natural, image), jnp.vdot(natural_cost, image),
-                      jnp.vdot(natural_cost, product(natural_cost)), violation, self._target_kl)
-    step = -jnp.where(dual.case == RECOVER, dual.nu * natural_cost,
-                      (natural + dual.nu * natural_cost) / jnp.maximum(dual.lambda_, _TINY))
+    dual = solve_dual(
+      jnp.vdot(natural, image),
+      jnp.vdot(natural_cost, image),
+      jnp.vdot(natural_cost, product(natural_cost)),
+      violation,
+      self._target_kl,
+    )
+    step = -jnp.where(
+      dual.case == RECOVER,
+      dual.nu * natural_cost,
+      (natural + dual.nu * natural_cost) / jnp.maximum(dual.lambda_, _TINY),
+    )
 
     def is_acceptable(fraction: types.Array) -> types.Array:
       new_loss, new_cost, divergence = evaluate(flat + fraction * step)
@@ -146,8 +174,16 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     search = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
     flat = trust_region.take(flat, step, search)
     new_loss, new_cost, divergence = evaluate(flat)
-    metrics = dict(policy_loss=loss, policy_loss_after=new_loss, surrogate_cost_change=new_cost - cost,
-                   policy_kl=divergence, step_fraction=search.fraction, cpo_case=dual.case, cpo_lambda=dual.lambda_,
-                   cpo_nu=dual.nu, policy_gradient_norm=jnp.linalg.norm(gradient),
-                   entropy=surrogates.weighted_mean(batch.policy.entropy(), batch.weight))
+    metrics = dict(
+      policy_loss=loss,
+      policy_loss_after=new_loss,
+      surrogate_cost_change=new_cost - cost,
+      policy_kl=divergence,
+      step_fraction=search.fraction,
+      cpo_case=dual.case,
+      cpo_lambda=dual.lambda_,
+      cpo_nu=dual.nu,
+      policy_gradient_norm=jnp.linalg.norm(gradient),
+      entropy=surrogates.weighted_mean(batch.policy.entropy(), batch.weight),
+    )
     return (), unflatten(flat), metrics

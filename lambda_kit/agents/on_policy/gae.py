@@ -7,8 +7,14 @@ from lambda_kit import types
 from lambda_kit.policies.quick_rlax import rlax
 
 
-def advantages(rewards: types.Array, discounts: types.Array, is_last: types.Array, values: types.Array,
-               next_values: types.Array, lambda_: float) -> types.Array:
+def advantages(
+  rewards: types.Array,
+  discounts: types.Array,
+  is_last: types.Array,
+  values: types.Array,
+  next_values: types.Array,
+  lambda_: float,
+) -> types.Array:
   """Advantages of T consecutive steps of one environment, [T]. For a cost, `rewards` are that cost.
 
     delta_t = r_t + g_t v(o'_t) - v(o_t),    A_t = delta_t + (1 - last_t) g_t lambda A_{t+1}
@@ -31,4 +37,5 @@ def advantages(rewards: types.Array, discounts: types.Array, is_last: types.Arra
   bootstrap = jnp.where(is_last, discounts * next_values, 0.0)
   discounts = jnp.where(is_last, 0.0, discounts)
   return rlax.truncated_generalized_advantage_estimation(
-      rewards + bootstrap, discounts, jnp.asarray(lambda_, rewards.dtype), jnp.append(values, next_values[-1]))
+    rewards + bootstrap, discounts, jnp.asarray(lambda_, rewards.dtype), jnp.append(values, next_values[-1])
+  )

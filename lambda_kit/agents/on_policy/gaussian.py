@@ -1,14 +1,15 @@
 """Policy and critics of the model-free baselines, as in safety-starter-agents (Ray, Achiam and Amodei, 2019)."""
 
+from collections.abc import Callable, Mapping, Sequence
 import math
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import chex
-import gin
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import encoders
@@ -19,6 +20,7 @@ _GLOROT = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
 
 class DiagonalGaussian(NamedTuple):
   """N(mean, diag(exp(log_std)^2)), without squashing: the environment clips. A pytree, which `jit` can return."""
+
   mean: types.Array  # [..., A]
   log_std: types.Array  # [..., A]
 
@@ -48,15 +50,16 @@ class DiagonalGaussian(NamedTuple):
     """D_KL(self || other), [...]."""
     chex.assert_equal_shape([self.mean, other.mean])
     variance, other_variance = jnp.exp(2.0 * self.log_std), jnp.exp(2.0 * other.log_std)
-    each = other.log_std - self.log_std + 0.5 * (variance + (self.mean - other.mean)**2) / other_variance - 0.5
+    each = other.log_std - self.log_std + 0.5 * (variance + (self.mean - other.mean) ** 2) / other_variance - 0.5
     return jnp.sum(each, axis=-1)
 
 
 class _Torso(hk.Module):
   """Maps observations to outputs [..., size]: vectors as they are, images through convolutions, then tanh layers."""
 
-  def __init__(self, hidden_sizes: Sequence[int], size: int, image_factory: encoders.EncoderFactory,
-               name: str | None = None):
+  def __init__(
+    self, hidden_sizes: Sequence[int], size: int, image_factory: encoders.EncoderFactory, name: str | None = None
+  ):
     super().__init__(name)
     self._hidden_sizes = tuple(hidden_sizes)
     self._size = size
@@ -80,8 +83,14 @@ class GaussianPolicy(hk.Module):
     image_factory: Encoder of images, where observations have one.
   """
 
-  def __init__(self, num_actions: int, hidden_sizes: Sequence[int] = (256, 256), init_log_std: float = -0.5,
-               image_factory: encoders.EncoderFactory = encoders.ImageEncoder, name: str | None = None):
+  def __init__(
+    self,
+    num_actions: int,
+    hidden_sizes: Sequence[int] = (256, 256),
+    init_log_std: float = -0.5,
+    image_factory: encoders.EncoderFactory = encoders.ImageEncoder,
+    name: str | None = None,
+  ):
     super().__init__(name)
     self._num_actions = num_actions
     self._init_log_std = init_log_std
@@ -97,8 +106,12 @@ class GaussianPolicy(hk.Module):
 class ObservationCritic(hk.Module):
   """v(o), from observations to values [...]."""
 
-  def __init__(self, hidden_sizes: Sequence[int] = (256, 256),
-               image_factory: encoders.EncoderFactory = encoders.ImageEncoder, name: str | None = None):
+  def __init__(
+    self,
+    hidden_sizes: Sequence[int] = (256, 256),
+    image_factory: encoders.EncoderFactory = encoders.ImageEncoder,
+    name: str | None = None,
+  ):
     super().__init__(name)
     self._torso = _Torso(hidden_sizes, 1, image_factory)
 
@@ -117,12 +130,14 @@ def normalize(statistics: normalizer.State, observation: types.Observation) -> d
 
 class Network(NamedTuple):
   """A function of observations, and how to draw its parameters."""
+
   init: Callable[[core.Key], core.Params]
   apply: Callable[[core.Params, types.Observation], Any]
 
 
 class OnPolicyNetworks(NamedTuple):
   """All networks of a baseline, for the shapes of one environment."""
+
   observation_spec: Mapping[str, Any]
   num_actions: int  # A
   num_constraints: int  # C
@@ -130,9 +145,12 @@ class OnPolicyNetworks(NamedTuple):
   critics: Network  # To values [..., 1 + C]: first of the reward, then of each cost. Parameters [1 + C, ...].
 
 
-def make_networks(spec: core.EnvironmentSpec, policy_factory: Callable[..., hk.Module] = GaussianPolicy,
-                  critic_factory: Callable[..., hk.Module] = ObservationCritic,
-                  image_chunk_size: int = 500) -> OnPolicyNetworks:
+def make_networks(
+  spec: core.EnvironmentSpec,
+  policy_factory: Callable[..., hk.Module] = GaussianPolicy,
+  critic_factory: Callable[..., hk.Module] = ObservationCritic,
+  image_chunk_size: int = 500,
+) -> OnPolicyNetworks:
   """Makes networks that fit an environment. Both factories are called inside of a Haiku transform.
 
   Where there are images, networks see `image_chunk_size` observations at a time, and what they computed between is
@@ -142,8 +160,10 @@ def make_networks(spec: core.EnvironmentSpec, policy_factory: Callable[..., hk.M
   chunk_size = image_chunk_size if 'image' in example else None
   policy = _transform(lambda: policy_factory(num_actions=spec.num_actions), example, chunk_size)
   critic = _transform(critic_factory, example, chunk_size)
-  critics = Network(init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + spec.num_constraints)),
-                    apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1))
+  critics = Network(
+    init=lambda key: jax.vmap(critic.init)(jax.random.split(key, 1 + spec.num_constraints)),
+    apply=jax.vmap(critic.apply, in_axes=(0, None), out_axes=-1),
+  )
   return OnPolicyNetworks(spec.observations, spec.num_actions, spec.num_constraints, policy, critics)
 
 
@@ -153,12 +173,13 @@ def _transform(module_factory: Callable[[], hk.Module], example: types.Observati
   return Network(lambda key: network.init(key, example), apply)
 
 
-def _in_chunks(apply: Callable[[core.Params, types.Observation], Any], example: types.Observation,
-               chunk_size: int) -> Callable[[core.Params, types.Observation], Any]:
+def _in_chunks(
+  apply: Callable[[core.Params, types.Observation], Any], example: types.Observation, chunk_size: int
+) -> Callable[[core.Params, types.Observation], Any]:
   """The same function of observations [..., *example.shape], on a chunk of them at a time, forth and back."""
 
   def chunked(params: core.Params, observation: types.Observation) -> Any:
-    leading = observation['image'].shape[:-example['image'].ndim]
+    leading = observation['image'].shape[: -example['image'].ndim]
     num_observations = math.prod(leading)
     if num_observations <= chunk_size:
       return apply(params, observation)
@@ -170,10 +191,13 @@ def _in_chunks(apply: Callable[[core.Params, types.Observation], Any], example: 
       padded = jnp.pad(values, [(0, missing)] + [(0, 0)] * like.ndim)
       return padded.reshape((num_chunks, chunk_size, *like.shape))
 
-    outputs = jax.lax.map(jax.checkpoint(lambda chunk: apply(params, chunk)),
-                          {name: split(values, example[name]) for name, values in observation.items()})
+    outputs = jax.lax.map(
+      jax.checkpoint(lambda chunk: apply(params, chunk)),
+      {name: split(values, example[name]) for name, values in observation.items()},
+    )
     join = lambda values: values.reshape((-1, *values.shape[2:]))[:num_observations].reshape(
-        (*leading, *values.shape[2:]))
+      (*leading, *values.shape[2:])
+    )
     return jax.tree.map(join, outputs)
 
   return chunked

@@ -3,16 +3,16 @@
 import math
 from typing import Any, NamedTuple
 
-import gin
 import jax
 import jax.numpy as jnp
 import optax
 
+import gin
 from lambda_kit import core
-from lambda_kit.models import optimizers
 from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import surrogates
+from lambda_kit.models import optimizers
 from lambda_kit.safety import unconstrained
 
 
@@ -23,6 +23,7 @@ class PpoState(NamedTuple):
 
 class _Progress(NamedTuple):
   """Where an update is."""
+
   params: core.Params
   optimizer: optax.OptState
   steps: types.Array  # [] int32, taken so far.
@@ -49,12 +50,22 @@ class Ppo(core.PolicyOptimizer[PpoState]):
     batch_size: Steps drawn at random for each gradient step; None for all of them.
   """
 
-  def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), clip: float = 0.2,
-               iterations: int = 80, target_kl: float = 0.01, kl_margin: float = 1.2, learning_rate: float = 3e-4,
-               entropy_scale: float = 0.0, batch_size: int | None = None):
+  def __init__(
+    self,
+    solver: core.ConstraintSolver = unconstrained.Unconstrained(),
+    clip: float = 0.2,
+    iterations: int = 80,
+    target_kl: float = 0.01,
+    kl_margin: float = 1.2,
+    learning_rate: float = 3e-4,
+    entropy_scale: float = 0.0,
+    batch_size: int | None = None,
+  ):
     if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1:
-      raise ValueError(f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, '
-                       f'and iterations={iterations} at least 1.')
+      raise ValueError(
+        f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, '
+        f'and iterations={iterations} at least 1.'
+      )
     self._solver = solver
     self._clip = clip
     self._iterations = iterations
@@ -70,8 +81,15 @@ class Ppo(core.PolicyOptimizer[PpoState]):
   def init(self, params: core.Params, num_constraints: int) -> PpoState:
     return PpoState(self._adam.init(params), self._solver.init(num_constraints))
 
-  def update(self, state: PpoState, params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,
-             costs: surrogates.EpisodeCosts, key: core.Key) -> tuple[PpoState, core.Params, dict[str, types.Array]]:
+  def update(
+    self,
+    state: PpoState,
+    params: core.Params,
+    apply: surrogates.Apply,
+    batch: surrogates.Batch,
+    costs: surrogates.EpisodeCosts,
+    key: core.Key,
+  ) -> tuple[PpoState, core.Params, dict[str, types.Array]]:
     solver_state = self._solver.update(state.solver, costs.cost_return, costs.limit)
     multipliers = self._solver.multipliers(solver_state)
 
@@ -80,8 +98,9 @@ class Ppo(core.PolicyOptimizer[PpoState]):
       ratio = surrogates.ratios(policy, batch)
       objective = surrogates.clipped_surrogate(ratio, batch, self._clip)
       entropy = surrogates.weighted_mean(policy.entropy(), batch.weight)
-      objective = surrogates.penalised(objective + self._entropy_scale * entropy,
-                                       surrogates.cost_surrogates(ratio, batch), multipliers)
+      objective = surrogates.penalised(
+        objective + self._entropy_scale * entropy, surrogates.cost_surrogates(ratio, batch), multipliers
+      )
       return -objective, (surrogates.mean_kl(batch.weight, policy, batch.policy), entropy)
 
     def unfinished(progress: _Progress) -> types.Array:
@@ -94,11 +113,17 @@ class Ppo(core.PolicyOptimizer[PpoState]):
       stepped = _Progress(optax.apply_updates(progress.params, changes), optimizer, progress.steps + 1, kl)
       return jax.tree.map(lambda new, old: jnp.where(kl <= self._max_kl, new, old), stepped, progress._replace(kl=kl))
 
-    progress = jax.lax.while_loop(unfinished, body, _Progress(
-        params, state.optimizer, jnp.zeros((), jnp.int32), jnp.zeros(())))
+    progress = jax.lax.while_loop(
+      unfinished, body, _Progress(params, state.optimizer, jnp.zeros((), jnp.int32), jnp.zeros(()))
+    )
     before, _ = loss(params, batch)
     after, (kl, entropy) = loss(progress.params, batch)
-    metrics = dict(policy_loss=before, policy_loss_after=after, policy_kl=kl, entropy=entropy,
-                   policy_iterations=progress.steps,
-                   **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)})
+    metrics = dict(
+      policy_loss=before,
+      policy_loss_after=after,
+      policy_kl=kl,
+      entropy=entropy,
+      policy_iterations=progress.steps,
+      **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)},
+    )
     return PpoState(progress.optimizer, solver_state), progress.params, metrics

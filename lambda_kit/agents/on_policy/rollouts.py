@@ -21,16 +21,17 @@ class RolloutWriter:
     zeros = lambda spec: np.zeros((*leading, *spec.shape), spec.dtype)
     observations = lambda: {name: zeros(spec) for name, spec in environment_spec.observations.items()}
     self._rollout = types.Rollout(
-        observation=observations(),
-        action=np.zeros((*leading, *environment_spec.actions.shape), np.float32),
-        reward=np.zeros(leading, np.float32),
-        cost=np.zeros((*leading, environment_spec.num_constraints), np.float32),
-        discount=np.ones(leading, np.float32),
-        next_observation=observations(),
-        is_last=np.zeros(leading, bool),
-        weight=np.ones(leading, np.float32),
-        cost_return=np.zeros(environment_spec.num_constraints, np.float32),
-        episode_length=np.zeros((), np.float32))
+      observation=observations(),
+      action=np.zeros((*leading, *environment_spec.actions.shape), np.float32),
+      reward=np.zeros(leading, np.float32),
+      cost=np.zeros((*leading, environment_spec.num_constraints), np.float32),
+      discount=np.ones(leading, np.float32),
+      next_observation=observations(),
+      is_last=np.zeros(leading, bool),
+      weight=np.ones(leading, np.float32),
+      cost_return=np.zeros(environment_spec.num_constraints, np.float32),
+      episode_length=np.zeros((), np.float32),
+    )
     self._t = 0
 
   def add(self, timestep: dm_env.TimeStep, actions: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
@@ -66,5 +67,6 @@ class RolloutWriter:
       raise ValueError(f'A rollout of {len(self._rollout.reward)} steps has only {self._t} yet.')
     self._t = 0
     self._rollout.is_last[-1] = True  # Of what is known of these episodes.
-    return self._rollout._replace(cost_return=np.asarray(cost_return, np.float32),
-                                  episode_length=np.asarray(episode_length, np.float32))
+    return self._rollout._replace(
+      cost_return=np.asarray(cost_return, np.float32), episode_length=np.asarray(episode_length, np.float32)
+    )

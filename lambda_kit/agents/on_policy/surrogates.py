@@ -3,7 +3,8 @@
 M = T k is the number of steps of an epoch.
 """
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import chex
 import jax
@@ -18,6 +19,7 @@ Apply = Callable[[core.Params, types.Observation], gaussian.DiagonalGaussian]
 
 class Batch(NamedTuple):
   """Steps of the policy that is to be improved."""
+
   observation: types.Observation  # [M, ...]
   action: types.Array  # [M, A]
   advantage: types.Array  # [M], of rewards: mean 0, standard deviation 1.
@@ -29,6 +31,7 @@ class Batch(NamedTuple):
 
 class EpisodeCosts(NamedTuple):
   """What episodes of the policy cost, measured, without discount."""
+
   cost_return: types.Array  # [C], mean.
   limit: types.Array  # [C]
   length: types.Array  # [], agent steps, mean.

@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
-import gin
 import jax
 from jax import flatten_util
 import jax.numpy as jnp
 
+import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents import naming
@@ -38,9 +38,17 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     entropy_scale: Weight of the policy's entropy in the objective.
   """
 
-  def __init__(self, solver: core.ConstraintSolver = unconstrained.Unconstrained(), target_kl: float = 0.01,
-               cg_iterations: int = 10, damping: float = 0.1, fisher_every: int = 8, backtracks: int = 10,
-               shrinkage: float = 0.8, entropy_scale: float = 0.0):
+  def __init__(
+    self,
+    solver: core.ConstraintSolver = unconstrained.Unconstrained(),
+    target_kl: float = 0.01,
+    cg_iterations: int = 10,
+    damping: float = 0.1,
+    fisher_every: int = 8,
+    backtracks: int = 10,
+    shrinkage: float = 0.8,
+    entropy_scale: float = 0.0,
+  ):
     check_settings('Trpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._solver = solver
     self._target_kl = target_kl
@@ -57,8 +65,15 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
   def init(self, params: core.Params, num_constraints: int) -> TrpoState:
     return TrpoState(self._solver.init(num_constraints))
 
-  def update(self, state: TrpoState, params: core.Params, apply: surrogates.Apply, batch: surrogates.Batch,
-             costs: surrogates.EpisodeCosts, key: core.Key) -> tuple[TrpoState, core.Params, dict[str, types.Array]]:
+  def update(
+    self,
+    state: TrpoState,
+    params: core.Params,
+    apply: surrogates.Apply,
+    batch: surrogates.Batch,
+    costs: surrogates.EpisodeCosts,
+    key: core.Key,
+  ) -> tuple[TrpoState, core.Params, dict[str, types.Array]]:
     solver_state = self._solver.update(state.solver, costs.cost_return, costs.limit)
     multipliers = self._solver.multipliers(solver_state)
     flat, unflatten = flatten_util.ravel_pytree(params)
@@ -70,13 +85,17 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
       policy = outputs(flat, batch)
       ratio = surrogates.ratios(policy, batch)
       entropy = surrogates.weighted_mean(policy.entropy(), batch.weight)
-      objective = surrogates.penalised(surrogates.surrogate(ratio, batch) + self._entropy_scale * entropy,
-                                       surrogates.cost_surrogates(ratio, batch), multipliers)
+      objective = surrogates.penalised(
+        surrogates.surrogate(ratio, batch) + self._entropy_scale * entropy,
+        surrogates.cost_surrogates(ratio, batch),
+        multipliers,
+      )
       return -objective, kl(policy, batch.policy, batch)
 
     (before, _), gradient = jax.value_and_grad(loss, has_aux=True)(flat)
     product = trust_region.fisher_product(
-        lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping)
+      lambda flat: outputs(flat, thinned), lambda new, old: kl(new, old, thinned), flat, self._damping
+    )
     direction = trust_region.conjugate_gradients(product, gradient, self._cg_iterations)
     step = -jnp.sqrt(2.0 * self._target_kl / (jnp.vdot(direction, product(direction)) + 1e-8)) * direction
 
@@ -87,19 +106,28 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
     search = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
     flat = trust_region.take(flat, step, search)
     after, divergence = loss(flat)
-    metrics = dict(policy_loss=before, policy_loss_after=after, policy_kl=divergence, step_fraction=search.fraction,
-                   policy_gradient_norm=jnp.linalg.norm(gradient),
-                   entropy=surrogates.weighted_mean(batch.policy.entropy(), batch.weight),
-                   **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)})
+    metrics = dict(
+      policy_loss=before,
+      policy_loss_after=after,
+      policy_kl=divergence,
+      step_fraction=search.fraction,
+      policy_gradient_norm=jnp.linalg.norm(gradient),
+      entropy=surrogates.weighted_mean(batch.policy.entropy(), batch.weight),
+      **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)},
+    )
     return TrpoState(solver_state), unflatten(flat), metrics
 
 
-def check_settings(name: str, target_kl: float, cg_iterations: int, damping: float, fisher_every: int,
-                   backtracks: int, shrinkage: float) -> None:
+def check_settings(
+  name: str, target_kl: float, cg_iterations: int, damping: float, fisher_every: int, backtracks: int, shrinkage: float
+) -> None:
   """Refuses settings of a trust region that make no sense."""
-  if not (target_kl > 0.0 and damping >= 0.0 and 0.0 < shrinkage < 1.0) or min(
-      cg_iterations, fisher_every, backtracks) < 1:
+  if (
+    not (target_kl > 0.0 and damping >= 0.0 and 0.0 < shrinkage < 1.0)
+    or min(cg_iterations, fisher_every, backtracks) < 1
+  ):
     raise ValueError(
-        f'{name}: target_kl={target_kl} must be positive, damping={damping} not negative, shrinkage={shrinkage} '
-        f'between 0 and 1, and cg_iterations={cg_iterations}, fisher_every={fisher_every} and backtracks={backtracks} '
-        'at least 1.')
+      f'{name}: target_kl={target_kl} must be positive, damping={damping} not negative, shrinkage={shrinkage} '
+      f'between 0 and 1, and cg_iterations={cg_iterations}, fisher_every={fisher_every} and backtracks={backtracks} '
+      'at least 1.'
+    )

@@ -3,7 +3,8 @@
 P is the number of a policy's parameters; vectors [P] are parameters laid out by `jax.flatten_util.ravel_pytree`.
 """
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -14,8 +15,9 @@ from lambda_kit import types
 Product = Callable[[types.Array], types.Array]  # A vector [P] to a matrix times it, [P].
 
 
-def fisher_product(outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any], types.Array], params: types.Array,
-                   damping: float) -> Product:
+def fisher_product(
+  outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any], types.Array], params: types.Array, damping: float
+) -> Product:
   """Multiplies vectors by H + damping I, where H is the Hessian of the mean KL divergence from the current policy.
 
   With J the Jacobian of a policy's outputs (means and standard deviations at all observations) and M the Hessian of
@@ -34,15 +36,16 @@ def fisher_product(outputs: Callable[[types.Array], Any], kl: Callable[[Any, Any
   _, times_jacobian = jax.vjp(lambda cotangent: times_transposed(cotangent)[0], jax.tree.map(jnp.zeros_like, current))
 
   def product(vector: types.Array) -> types.Array:
-    tangent, = times_jacobian(vector)
+    (tangent,) = times_jacobian(vector)
     _, curved = jax.jvp(jax.grad(lambda new: kl(new, current)), (current,), (tangent,))
     return times_transposed(curved)[0] + damping * vector
 
   return product
 
 
-def conjugate_gradients(product: Product, target: types.Array, iterations: int,
-                        tolerance: float = 1e-10) -> types.Array:
+def conjugate_gradients(
+  product: Product, target: types.Array, iterations: int, tolerance: float = 1e-10
+) -> types.Array:
   """Approximates the solution x [P] of H x = target [P] for a positive definite H.
 
   Stops early, as rounding would take over, once the squared residual is `tolerance` times that of x = 0.

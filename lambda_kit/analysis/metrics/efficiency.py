@@ -1,7 +1,7 @@
 """Sample efficiency: the steps an algorithm needs for the return that another one ends with (the paper's appendix)."""
 
+from collections.abc import Sequence
 import dataclasses
-from typing import Sequence
 
 import numpy as np
 
@@ -9,6 +9,7 @@ import numpy as np
 @dataclasses.dataclass(frozen=True)
 class Efficiency:
   """Steps that an algorithm needs, in units of the other's."""
+
   ratio: float
   relation: str  # '=' if it was measured, '<=' or '>' if only a bound is known.
   safe: bool  # Whether costs were within the limit then; of one that never got there, at its end.
@@ -18,8 +19,14 @@ class Efficiency:
     return f'{sign}{self.ratio:.2g}×'
 
 
-def measure(steps: Sequence[np.ndarray], returns: Sequence[np.ndarray], costs: Sequence[np.ndarray], target: float,
-            target_steps: int, cost_limit: float) -> Efficiency:
+def measure(
+  steps: Sequence[np.ndarray],
+  returns: Sequence[np.ndarray],
+  costs: Sequence[np.ndarray],
+  target: float,
+  target_steps: int,
+  cost_limit: float,
+) -> Efficiency:
   """Compares learning curves with a return that another algorithm has after `target_steps`.
 
   Args:

@@ -5,8 +5,8 @@
 all after the same number of environment steps.
 """
 
+from collections.abc import Sequence
 import dataclasses
-from typing import Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ _MIN_EXCESS = 1e-6
 @dataclasses.dataclass(frozen=True)
 class Metrics:
   """The three metrics of an algorithm on a task."""
+
   episode_return: float
   cost_return: float  # Summed over constraints.
   cost_regret: float  # Likewise.
@@ -29,19 +30,34 @@ class Metrics:
     return self.episode_return, self.cost_return, self.cost_regret
 
 
-def make_metrics(episode_return: float, cost_return: Sequence[float], cost_regret: Sequence[float],
-                 cost_limit: Sequence[float], seeds: int = 0) -> Metrics:
+def make_metrics(
+  episode_return: float,
+  cost_return: Sequence[float],
+  cost_regret: Sequence[float],
+  cost_limit: Sequence[float],
+  seeds: int = 0,
+) -> Metrics:
   """Metrics of J(pi), J_c(pi) [C], rho_c(pi) [C] and d [1 or C]."""
   excess = np.asarray(cost_return, np.float64) - np.asarray(cost_limit, np.float64)
-  return Metrics(float(episode_return), float(np.sum(cost_return)), float(np.sum(cost_regret)), float(excess.sum()),
-                 float(np.maximum(excess, 0.0).sum()), bool(np.all(excess <= 0.0)), seeds)
+  return Metrics(
+    float(episode_return),
+    float(np.sum(cost_return)),
+    float(np.sum(cost_regret)),
+    float(excess.sum()),
+    float(np.maximum(excess, 0.0).sum()),
+    bool(np.all(excess <= 0.0)),
+    seeds,
+  )
 
 
 def normalize(metrics: Metrics, ppo: Metrics) -> tuple[float, float, float]:
   """The three metrics in units of PPO's. NaN where PPO has nothing to divide by: a return or regret of 0 or less."""
   ratio = lambda value, unit: value / unit if unit > 0.0 else float('nan')
-  return (ratio(metrics.episode_return, ppo.episode_return), metrics.violation / max(_MIN_EXCESS, ppo.excess),
-          ratio(metrics.cost_regret, ppo.cost_regret))
+  return (
+    ratio(metrics.episode_return, ppo.episode_return),
+    metrics.violation / max(_MIN_EXCESS, ppo.excess),
+    ratio(metrics.cost_regret, ppo.cost_regret),
+  )
 
 
 def scale_to_unit(values: Sequence[float], higher_is_better: bool) -> np.ndarray:

@@ -4,16 +4,17 @@ The SG6 protocol is the paper's (section 5.1): 10 evaluation episodes of 1,000 s
 environment steps for three of the tasks and at 2M for the others.
 """
 
+from collections.abc import Mapping
 import dataclasses
-from typing import Any, Mapping
+from typing import Any
 
 SG6_STEPS = {
-    'PointGoal1': 1_000_000,
-    'PointGoal2': 1_000_000,
-    'CarGoal1': 1_000_000,
-    'PointPush1': 2_000_000,
-    'PointButton1': 2_000_000,
-    'DoggoGoal1': 2_000_000,
+  'PointGoal1': 1_000_000,
+  'PointGoal2': 1_000_000,
+  'CarGoal1': 1_000_000,
+  'PointPush1': 2_000_000,
+  'PointButton1': 2_000_000,
+  'DoggoGoal1': 2_000_000,
 }
 SG6_TASKS = tuple(SG6_STEPS)
 SG6_LIMIT = 25.0
@@ -25,6 +26,7 @@ OBSERVABLE_PUSH = 'ObservablePointPush1'
 @dataclasses.dataclass(frozen=True)
 class Protocol:
   """How the scores of a task are measured."""
+
   task: str
   environment_steps: int  # After which return, cost return and cost regret are recorded.
   evaluation_episodes: int  # E.
@@ -37,17 +39,23 @@ class Protocol:
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> 'Protocol':
-    return cls(str(value['task']), int(value['environment_steps']), int(value['evaluation_episodes']),
-               tuple(float(limit) for limit in value['cost_limit']),
-               tuple(sorted((str(name), str(text)) for name, text in value['environment'].items())))
+    return cls(
+      str(value['task']),
+      int(value['environment_steps']),
+      int(value['evaluation_episodes']),
+      tuple(float(limit) for limit in value['cost_limit']),
+      tuple(sorted((str(name), str(text)) for name, text in value['environment'].items())),
+    )
 
   def differences(self, other: 'Protocol') -> list[str]:
     """What another protocol has otherwise, in words."""
-    names = [field.name for field in dataclasses.fields(self)
-             if getattr(self, field.name) != getattr(other, field.name)]
+    names = [
+      field.name for field in dataclasses.fields(self) if getattr(self, field.name) != getattr(other, field.name)
+    ]
     show = lambda value: dict(value) if value and isinstance(value[0], tuple) else list(value)
-    return [f'{name} is {_words(getattr(other, name), show)} instead of {_words(getattr(self, name), show)}'
-            for name in names]
+    return [
+      f'{name} is {_words(getattr(other, name), show)} instead of {_words(getattr(self, name), show)}' for name in names
+    ]
 
 
 def paper_protocol(task: str) -> Protocol | None:

@@ -21,12 +21,13 @@ A file is one object:
     mujoco             version of the MuJoCo that simulated the task, null for tasks that it doesn't simulate
 """
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import math
 import os
 import pathlib
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class ProtocolError(ScoresError):
 @dataclasses.dataclass(frozen=True)
 class SeedScore:
   """The score of one seed; see the module's docstring."""
+
   task: str
   algorithm: str
   seed: int
@@ -68,18 +70,30 @@ class SeedScore:
     return bool(np.all(np.asarray(self.cost_return) <= np.asarray(self.protocol.cost_limit)))
 
   def to_json(self) -> dict[str, Any]:
-    return {**dataclasses.asdict(self), 'protocol': self.protocol.to_json(), 'cost_return': list(self.cost_return),
-            'cost_regret': list(self.cost_regret)}
+    return {
+      **dataclasses.asdict(self),
+      'protocol': self.protocol.to_json(),
+      'cost_return': list(self.cost_return),
+      'cost_regret': list(self.cost_regret),
+    }
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> 'SeedScore':
     """Raises KeyError, TypeError or ValueError if something is missing or of the wrong kind."""
     return cls(
-        str(value['task']), str(value['algorithm']), int(value['seed']),
-        protocols_lib.Protocol.from_json(value['protocol']), int(value['environment_steps']),
-        _finite(value['episode_return']), tuple(map(_finite, value['cost_return'])),
-        tuple(map(_finite, value['cost_regret'])), float(value['wall_seconds']), str(value['config_hash']),
-        str(value['workdir']), _version(value['mujoco']))
+      str(value['task']),
+      str(value['algorithm']),
+      int(value['seed']),
+      protocols_lib.Protocol.from_json(value['protocol']),
+      int(value['environment_steps']),
+      _finite(value['episode_return']),
+      tuple(map(_finite, value['cost_return'])),
+      tuple(map(_finite, value['cost_regret'])),
+      float(value['wall_seconds']),
+      str(value['config_hash']),
+      str(value['workdir']),
+      _version(value['mujoco']),
+    )
 
 
 def dump_scores(scores: Sequence[SeedScore]) -> str:
@@ -110,8 +124,9 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
     raise ScoresError(f'{path} is no file of scores: its schema is not {SCHEMA!r}.')
   version = document.get('version')
   if version not in _READ:
-    raise ScoresError(f'{path} has version {version!r} of the schema; this reads versions '
-                      f'{", ".join(map(str, _READ))}.')
+    raise ScoresError(
+      f'{path} has version {version!r} of the schema; this reads versions {", ".join(map(str, _READ))}.'
+    )
   scores = []
   for number, row in enumerate(document.get('scores', ()), start=1):
     try:
@@ -124,8 +139,9 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
   return scores
 
 
-def _check_protocols(path: pathlib.Path, scores: Sequence[SeedScore],
-                     protocols: Sequence[protocols_lib.Protocol] | None) -> None:
+def _check_protocols(
+  path: pathlib.Path, scores: Sequence[SeedScore], protocols: Sequence[protocols_lib.Protocol] | None
+) -> None:
   accepted = {protocol.task: protocol for protocol in protocols or ()}
   of_group: dict[tuple[str, str], str | None] = {}  # The physics of each algorithm on each task.
   for number, score in enumerate(scores, start=1):
@@ -134,13 +150,17 @@ def _check_protocols(path: pathlib.Path, scores: Sequence[SeedScore],
     if score.task not in accepted:
       raise ProtocolError(f'{path}, score {number}: there is no protocol for the task {score.task!r}.')
     if score.protocol != accepted[score.task]:
-      raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
-                          f'protocol: {"; ".join(accepted[score.task].differences(score.protocol))}.')
+      raise ProtocolError(
+        f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
+        f'protocol: {"; ".join(accepted[score.task].differences(score.protocol))}.'
+      )
     found = physics.of_version(score.mujoco)
     expected = of_group.setdefault((score.task, score.algorithm), found)
     if found != expected:
-      raise ProtocolError(f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
-                          f'physics: {physics.name(found)} instead of {physics.name(expected)}.')
+      raise ProtocolError(
+        f'{path}, score {number} ({score.task}, {score.algorithm}, seed {score.seed}) has another '
+        f'physics: {physics.name(found)} instead of {physics.name(expected)}.'
+      )
 
 
 def _version(value: Any) -> str | None:

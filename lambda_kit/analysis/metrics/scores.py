@@ -1,11 +1,11 @@
 """The paper's three metrics as pure functions (section 5.1), and their summaries of one episode.
 
-  return       J(pi)      mean over E evaluation episodes of the undiscounted sum of rewards
-  cost return  J_c(pi)    mean over E evaluation episodes of the undiscounted sum of costs
-  cost regret  rho_c(pi)  sum of all costs of training, divided by the environment steps of training
+return       J(pi)      mean over E evaluation episodes of the undiscounted sum of rewards
+cost return  J_c(pi)    mean over E evaluation episodes of the undiscounted sum of costs
+cost regret  rho_c(pi)  sum of all costs of training, divided by the environment steps of training
 """
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 

@@ -4,7 +4,8 @@ confidence intervals by stratified bootstrap.
 Scores of an algorithm are a list with the scores of each task [S_m]; tasks may have different numbers of seeds.
 """
 
-from typing import Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ _CHUNK = 1 << 22  # Numbers to compare at a time.
 
 class Estimate(NamedTuple):
   """A statistic and its confidence interval."""
+
   value: np.ndarray
   low: np.ndarray
   high: np.ndarray
@@ -26,7 +28,7 @@ def interquartile_mean(samples: np.ndarray) -> np.ndarray:
   """The mean of what is left when the lowest and the highest quarter are cut off; of samples [..., S]."""
   count = samples.shape[-1]
   cut = int(0.25 * count)
-  return np.sort(samples, axis=-1)[..., cut:count - cut].mean(axis=-1)
+  return np.sort(samples, axis=-1)[..., cut : count - cut].mean(axis=-1)
 
 
 def mean(samples: np.ndarray) -> np.ndarray:
@@ -42,22 +44,25 @@ def optimality_gap(samples: np.ndarray) -> np.ndarray:
   return np.maximum(1.0 - samples, 0.0).mean(axis=-1)
 
 
-def estimate(scores: Scores, statistic: Statistic, seed: int = 0, repetitions: int = 2000,
-             confidence: float = 0.95) -> Estimate:
+def estimate(
+  scores: Scores, statistic: Statistic, seed: int = 0, repetitions: int = 2000, confidence: float = 0.95
+) -> Estimate:
   """A statistic of all scores, with the percentile interval of a stratified bootstrap."""
   resampled = statistic(_resample(scores, np.random.default_rng(seed), repetitions))
   low, high = np.quantile(resampled, _tails(confidence), axis=0)
   return Estimate(statistic(np.concatenate(scores)), low, high)
 
 
-def performance_profile(scores: Scores, thresholds: np.ndarray, seed: int = 0, repetitions: int = 500,
-                        confidence: float = 0.95) -> Estimate:
+def performance_profile(
+  scores: Scores, thresholds: np.ndarray, seed: int = 0, repetitions: int = 500, confidence: float = 0.95
+) -> Estimate:
   """The part of all runs whose score is above each threshold [T], with pointwise confidence intervals."""
   pooled = np.concatenate(scores)
   samples = np.sort(_resample(scores, np.random.default_rng(seed), repetitions), axis=-1)
   rows = max(1, _CHUNK // max(1, samples.shape[1] * len(thresholds)))
-  shares = np.concatenate([(samples[i:i + rows, :, np.newaxis] > thresholds).mean(axis=1)
-                           for i in range(0, repetitions, rows)])
+  shares = np.concatenate(
+    [(samples[i : i + rows, :, np.newaxis] > thresholds).mean(axis=1) for i in range(0, repetitions, rows)]
+  )
   low, high = np.quantile(shares, _tails(confidence), axis=0)
   return Estimate((pooled[:, np.newaxis] > thresholds).mean(axis=0), low, high)
 

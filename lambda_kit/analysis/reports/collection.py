@@ -4,8 +4,8 @@ Each seed counts once.
 """
 
 import collections
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Mapping, Sequence
 
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import protocols as protocols_lib
@@ -20,6 +20,7 @@ _ORDER = ('TRPO-Lagrangian', 'PPO-Lagrangian', 'CPO', 'PPO', 'LAMBDA')
 @dataclasses.dataclass(frozen=True)
 class Group:
   """All seeds of one algorithm on one task, under one protocol and physics and with one configuration."""
+
   task: str
   algorithm: str
   protocol: protocols_lib.Protocol
@@ -42,6 +43,7 @@ class Group:
 @dataclasses.dataclass(frozen=True)
 class Collection:
   """What a report is about."""
+
   groups: tuple[Group, ...]
   refused: tuple[runs_lib.Run, ...]  # For another protocol or a duplicate seed; shown, but counted nowhere.
   problems: tuple[problems_lib.Problem, ...]
@@ -88,8 +90,9 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
       else:
         refused.append(run)
         differences = '; '.join(protocol.differences(run.identity.protocol))
-        problems.append(problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir,
-                                             f'left out of {task}: {differences}'))
+        problems.append(
+          problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir, f'left out of {task}: {differences}')
+        )
     _report_physics(task, by_algorithm, problems)
     for algorithm, algorithm_runs in by_algorithm.items():
       for label, same_runs in _split(task, algorithm, algorithm_runs, problems).items():
@@ -106,8 +109,9 @@ def _choose_protocol(task: str, runs: Sequence[runs_lib.Run]) -> protocols_lib.P
   return paper if paper in counts else max(counts, key=lambda protocol: (counts[protocol], protocol.environment_steps))
 
 
-def _report_physics(task: str, by_algorithm: Mapping[str, Sequence[runs_lib.Run]],
-                    problems: list[problems_lib.Problem]) -> None:
+def _report_physics(
+  task: str, by_algorithm: Mapping[str, Sequence[runs_lib.Run]], problems: list[problems_lib.Problem]
+) -> None:
   """Tells if runs of a task, also of different algorithms, can't be compared because their physics differ."""
   algorithms: dict[str, set[str]] = collections.defaultdict(set)
   for algorithm, runs in by_algorithm.items():
@@ -115,13 +119,18 @@ def _report_physics(task: str, by_algorithm: Mapping[str, Sequence[runs_lib.Run]
       algorithms[physics.name(physics.of_version(run.mujoco))].add(algorithm)
   if len(algorithms) > 1:
     words = [f'{name} ({", ".join(order_algorithms(algorithms[name]))})' for name in sorted(algorithms)]
-    problems.append(problems_lib.Problem(
-        problems_lib.SEVERAL_PHYSICS, task,
-        f'its runs have different physics, and those of one algorithm are kept apart: {" and ".join(words)}'))
+    problems.append(
+      problems_lib.Problem(
+        problems_lib.SEVERAL_PHYSICS,
+        task,
+        f'its runs have different physics, and those of one algorithm are kept apart: {" and ".join(words)}',
+      )
+    )
 
 
-def _split(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
-           problems: list[problems_lib.Problem]) -> dict[str, list[runs_lib.Run]]:
+def _split(
+  task: str, algorithm: str, runs: Sequence[runs_lib.Run], problems: list[problems_lib.Problem]
+) -> dict[str, list[runs_lib.Run]]:
   """Runs by label: the algorithm's name, with what tells configurations and physics apart if there are several."""
   configurations = _name_configurations(task, algorithm, runs, problems)
   names = {run.mujoco: physics.name(physics.of_version(run.mujoco)) for run in runs}
@@ -134,8 +143,9 @@ def _split(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
   return groups
 
 
-def _name_configurations(task: str, algorithm: str, runs: Sequence[runs_lib.Run],
-                         problems: list[problems_lib.Problem]) -> dict[str, str]:
+def _name_configurations(
+  task: str, algorithm: str, runs: Sequence[runs_lib.Run], problems: list[problems_lib.Problem]
+) -> dict[str, str]:
   """What tells configurations apart, by hash. Nothing does if there is one."""
   by_hash: dict[str, runs_lib.Run] = {}  # One run of each.
   for run in runs:
@@ -147,17 +157,24 @@ def _name_configurations(task: str, algorithm: str, runs: Sequence[runs_lib.Run]
   own = {key: sorted(lines[key] - common) for key in by_hash}
   short = all(len(values) <= 1 and len(''.join(values)) <= 60 for values in own.values())
   # 'Swag.decay = 0.5' tells more than a hash, where it is all that differs.
-  names = {key: (own[key][0].partition('.')[2].replace(' ', '') if own[key] else 'default') if short else f'#{key[:6]}'
-           for key in by_hash}
+  names = {
+    key: (own[key][0].partition('.')[2].replace(' ', '') if own[key] else 'default') if short else f'#{key[:6]}'
+    for key in by_hash
+  }
   labels = [f'{algorithm} [{name}]' for name in names.values()]
-  problems.append(problems_lib.Problem(
-      problems_lib.SEVERAL_CONFIGURATIONS, f'{task}, {algorithm}',
-      f'its runs have {len(by_hash)} configurations and are kept apart: {", ".join(labels)}'))
+  problems.append(
+    problems_lib.Problem(
+      problems_lib.SEVERAL_CONFIGURATIONS,
+      f'{task}, {algorithm}',
+      f'its runs have {len(by_hash)} configurations and are kept apart: {", ".join(labels)}',
+    )
+  )
   return names
 
 
-def _drop_duplicates(runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run],
-                     problems: list[problems_lib.Problem]) -> list[runs_lib.Run]:
+def _drop_duplicates(
+  runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run], problems: list[problems_lib.Problem]
+) -> list[runs_lib.Run]:
   """One run for each seed: the first that has a score, else the one that got furthest."""
   by_seed: dict[int, list[runs_lib.Run]] = collections.defaultdict(list)
   for run in runs:
@@ -166,8 +183,11 @@ def _drop_duplicates(runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run],
     same.sort(key=lambda run: (run.score is None, -run.last_step if run.score is None else 0))
     for run in same[1:]:
       refused.append(run)
-      problems.append(problems_lib.Problem(problems_lib.DUPLICATE_SEED, run.workdir,
-                                           f'seed {seed} is counted once, from {same[0].workdir}'))
+      problems.append(
+        problems_lib.Problem(
+          problems_lib.DUPLICATE_SEED, run.workdir, f'seed {seed} is counted once, from {same[0].workdir}'
+        )
+      )
   return [same[0] for same in by_seed.values()]
 
 
@@ -183,7 +203,11 @@ def _missing_seeds(groups: Sequence[Group]) -> list[problems_lib.Problem]:
     missing = wanted - {run.identity.seed for run in group.scored}
     if missing:
       names = ', '.join(map(str, sorted(missing)[:20])) + (', ...' if len(missing) > 20 else '')
-      problems.append(problems_lib.Problem(
-          problems_lib.MISSING_SEED, f'{group.task}, {group.algorithm}',
-          f'no score for seed {names}: its numbers are over {len(group.scored)} of {len(wanted)} seeds'))
+      problems.append(
+        problems_lib.Problem(
+          problems_lib.MISSING_SEED,
+          f'{group.task}, {group.algorithm}',
+          f'no score for seed {names}: its numbers are over {len(group.scored)} of {len(wanted)} seeds',
+        )
+      )
   return problems

@@ -1,17 +1,17 @@
 """Figures that compare algorithms: learning curves, the trade-off of metrics, sample efficiency."""
 
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib import patches
 import numpy as np
 
+from lambda_kit.analysis import drawing
 from lambda_kit.analysis.metrics import efficiency
 from lambda_kit.analysis.metrics import normalization
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.reports import collection as collection_lib
-from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import reference
 from lambda_kit.analysis.reports import summary as summary_lib
 
@@ -19,14 +19,18 @@ _CURVES = (('episode_return', 'return'), ('cost_return', 'cost return'), ('cost_
 _OURS = 'LAMBDA'
 
 
-def learning_curves(collected: collection_lib.Collection, tasks: Sequence[str],
-                    colors: drawing.Colors) -> mpl_figure.Figure | None:
+def learning_curves(
+  collected: collection_lib.Collection, tasks: Sequence[str], colors: drawing.Colors
+) -> mpl_figure.Figure | None:
   """Median and 5-95 percentiles over seeds, the limit in red, published results of long training dashed.
 
   A column for each task, and lines for return, cost return and cost regret.
   """
-  tasks = [task for task in tasks if any(len(run.curves['episode_return']) for group in collected.of_task(task)
-                                         for run in group.runs)]
+  tasks = [
+    task
+    for task in tasks
+    if any(len(run.curves['episode_return']) for group in collected.of_task(task) for run in group.runs)
+  ]
   if not tasks:
     return None
   figure = drawing.new_figure(max(6.0, 3.1 * len(tasks)), 7.2)
@@ -51,10 +55,14 @@ def learning_curves(collected: collection_lib.Collection, tasks: Sequence[str],
       column[1].axhline(limits[0], color=drawing.LIMIT_COLOR, linewidth=1.5, gid='limit')
     for axes in column[1:]:  # Costs aren't negative.
       axes.set_ylim(bottom=0.0)
-  handles = [lines.Line2D([], [], color=colors[name], label=_label(collected, name, tasks))
-             for name in collection_lib.order_algorithms(shown)]
-  handles += [lines.Line2D([], [], color=colors[name], linestyle='--', label=f'{name}, long training (paper)')
-              for name in collection_lib.order_algorithms(dashed)]
+  handles = [
+    lines.Line2D([], [], color=colors[name], label=_label(collected, name, tasks))
+    for name in collection_lib.order_algorithms(shown)
+  ]
+  handles += [
+    lines.Line2D([], [], color=colors[name], linestyle='--', label=f'{name}, long training (paper)')
+    for name in collection_lib.order_algorithms(dashed)
+  ]
   handles.append(lines.Line2D([], [], color=drawing.LIMIT_COLOR, label='limit'))
   drawing.legend(figure, handles)
   return figure
@@ -67,14 +75,26 @@ def trade_off(summary: summary_lib.Summary, colors: drawing.Colors) -> mpl_figur
     return None
   figure = drawing.new_figure(6.4, 3.8)
   axes = figure.subplots()
-  scaled = np.stack([normalization.scale_to_unit(column, higher) for column, higher in
-                     zip(np.transpose(list(averages.values())), summary_lib.HIGHER_IS_BETTER)])  # [3, A].
+  scaled = np.stack(
+    [
+      normalization.scale_to_unit(column, higher)
+      for column, higher in zip(np.transpose(list(averages.values())), summary_lib.HIGHER_IS_BETTER)
+    ]
+  )  # [3, A].
   width = 0.8 / len(averages)
   for i, name in enumerate(averages):
     positions = np.arange(3) + (i - (len(averages) - 1) / 2) * width
     hatch = '//' if name.endswith(reference.SUFFIX) else None
-    axes.bar(positions, np.maximum(scaled[:, i], 0.008), 0.9 * width, color=colors[name], hatch=hatch,
-             edgecolor='white', linewidth=0, label=name)
+    axes.bar(
+      positions,
+      np.maximum(scaled[:, i], 0.008),
+      0.9 * width,
+      color=colors[name],
+      hatch=hatch,
+      edgecolor='white',
+      linewidth=0,
+      label=name,
+    )
   drawing.style(axes, f'{summary.name}: trade-off of metrics', ylabel='scaled: best is 1, worst is 0')
   axes.set_xticks(range(3), ['return', 'cost return\n(over the limit)', 'cost regret'])
   axes.grid(axis='x', visible=False)
@@ -83,8 +103,9 @@ def trade_off(summary: summary_lib.Summary, colors: drawing.Colors) -> mpl_figur
   return figure
 
 
-def sample_efficiencies(collected: collection_lib.Collection,
-                        summary: summary_lib.Summary) -> dict[str, dict[str, efficiency.Efficiency]]:
+def sample_efficiencies(
+  collected: collection_lib.Collection, summary: summary_lib.Summary
+) -> dict[str, dict[str, efficiency.Efficiency]]:
   """By task and algorithm: the steps for the return that LAMBDA ends with, in units of LAMBDA's steps.
 
   Measured curves of baselines count; of published ones two points are known, which give bounds.
@@ -103,22 +124,29 @@ def sample_efficiencies(collected: collection_lib.Collection,
       curves = [run.curves for run in group.scored]
       if not algorithm.startswith(_OURS) and curves and len(protocol.cost_limit) == 1:
         found[algorithm] = efficiency.measure(
-            [curve['episode_return'].steps for curve in curves], [curve['episode_return'].values for curve in curves],
-            [curve['cost_return'].values for curve in curves], target, protocol.environment_steps,
-            protocol.cost_limit[0])
+          [curve['episode_return'].steps for curve in curves],
+          [curve['episode_return'].values for curve in curves],
+          [curve['cost_return'].values for curve in curves],
+          target,
+          protocol.environment_steps,
+          protocol.cost_limit[0],
+        )
     if protocol == protocols.paper_protocol(task) and task in protocols.SG6_TASKS:
       for algorithm, row in reference.after_long_training(task).items():
         short = reference.at_protocol(task)[algorithm]
-        points = [(protocol.environment_steps, short.episode_return, short.safe),
-                  (row.environment_steps, row.metrics.episode_return, row.metrics.safe)]
+        points = [
+          (protocol.environment_steps, short.episode_return, short.safe),
+          (row.environment_steps, row.metrics.episode_return, row.metrics.safe),
+        ]
         found[algorithm + reference.SUFFIX] = efficiency.bound(points, target, protocol.environment_steps)
     if found:
       ratios[task] = found
   return ratios
 
 
-def sample_efficiency(ratios: Mapping[str, Mapping[str, efficiency.Efficiency]],
-                      colors: drawing.Colors) -> mpl_figure.Figure | None:
+def sample_efficiency(
+  ratios: Mapping[str, Mapping[str, efficiency.Efficiency]], colors: drawing.Colors
+) -> mpl_figure.Figure | None:
   """Bars of ratios, with a check mark where costs were within the limit by then, and a cross where not."""
   if not ratios:
     return None
@@ -130,11 +158,27 @@ def sample_efficiency(ratios: Mapping[str, Mapping[str, efficiency.Efficiency]],
     ticks.append((position + (len(found) - 1) / 2, task))
     for name, value in found.items():
       is_bound = value.relation != '='
-      axes.barh(position, value.ratio, 0.85, color=colors[name], alpha=0.45 if is_bound else 1.0,
-                hatch='//' if is_bound else None, edgecolor='white', linewidth=0)
+      axes.barh(
+        position,
+        value.ratio,
+        0.85,
+        color=colors[name],
+        alpha=0.45 if is_bound else 1.0,
+        hatch='//' if is_bound else None,
+        edgecolor='white',
+        linewidth=0,
+      )
       axes.annotate(f'{value}  ', (value.ratio, position), (4, 0), textcoords='offset points', va='center', fontsize=8)
-      axes.annotate('✓' if value.safe else '✗', (value.ratio, position), (38, 0), textcoords='offset points',
-                    va='center', fontsize=9, fontweight='bold', color='#1b8a5a' if value.safe else drawing.LIMIT_COLOR)
+      axes.annotate(
+        '✓' if value.safe else '✗',
+        (value.ratio, position),
+        (38, 0),
+        textcoords='offset points',
+        va='center',
+        fontsize=9,
+        fontweight='bold',
+        color='#1b8a5a' if value.safe else drawing.LIMIT_COLOR,
+      )
       position += 1.0
     position += 0.6
   axes.set_yticks(*zip(*ticks))
@@ -144,8 +188,10 @@ def sample_efficiency(ratios: Mapping[str, Mapping[str, efficiency.Efficiency]],
   drawing.style(axes, f'Steps to match the return of {_OURS}', f'steps in units of those of {_OURS}')
   axes.set_xlim(right=axes.get_xlim()[1] * 3.0)  # Room for the marks.
   names = list(dict.fromkeys(name for _, name, _ in bars))
-  handles = [patches.Patch(facecolor=colors[name], alpha=0.45 if name.endswith(reference.SUFFIX) else 1.0, label=name)
-             for name in names]
+  handles = [
+    patches.Patch(facecolor=colors[name], alpha=0.45 if name.endswith(reference.SUFFIX) else 1.0, label=name)
+    for name in names
+  ]
   drawing.legend(figure, handles)
   return figure
 

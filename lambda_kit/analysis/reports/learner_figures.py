@@ -1,19 +1,23 @@
 """Figures of what went on inside of learners: predicted costs, multipliers, disagreement, errors of predictions."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
 
-from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis import drawing
+from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import predictions
 
 
 def predicted_cost(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
   """The cost of an agent step, as the model imagines it (solid) and as episodes of training had it (dashed)."""
-  return _metric_figure(collected, colors, [('cost of an agent step', ('imagined_cost', 'realised_cost'))],
-                        ('imagined', 'realised in episodes'))
+  return _metric_figure(
+    collected,
+    colors,
+    [('cost of an agent step', ('imagined_cost', 'realised_cost'))],
+    ('imagined', 'realised in episodes'),
+  )
 
 
 def multipliers(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
@@ -23,23 +27,38 @@ def multipliers(collected: collection_lib.Collection, colors: drawing.Colors) ->
 
 def disagreement(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
   """How much the posterior's samples differ: in weights, in values, in cost values."""
-  return _metric_figure(collected, colors, [
-      ('spread of weights', ('posterior_spread',)), ('spread of values', ('value_spread',)),
-      ('spread of cost values', ('cost_value_spread',))])
+  return _metric_figure(
+    collected,
+    colors,
+    [
+      ('spread of weights', ('posterior_spread',)),
+      ('spread of values', ('value_spread',)),
+      ('spread of cost values', ('cost_value_spread',)),
+    ],
+  )
 
 
 def prediction_error(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
   """Errors of open-loop predictions by step (solid), and of taking what was seen last to stay (dashed)."""
-  parts = [part for part in predictions.PARTS
-           if any(f'prediction_error/{part}' in run.curves for group in collected.groups for run in group.runs)]
-  rows = [(f'{part}: error {predictions.UNITS[part]}', (f'prediction_error/{part}', f'last_seen_error/{part}'))
-          for part in parts]
+  parts = [
+    part
+    for part in predictions.PARTS
+    if any(f'prediction_error/{part}' in run.curves for group in collected.groups for run in group.runs)
+  ]
+  rows = [
+    (f'{part}: error {predictions.UNITS[part]}', (f'prediction_error/{part}', f'last_seen_error/{part}'))
+    for part in parts
+  ]
   return _metric_figure(collected, colors, rows, ('model', 'what was seen last'), 'predicted agent steps')
 
 
-def _metric_figure(collected: collection_lib.Collection, colors: drawing.Colors,
-                   rows: Sequence[tuple[str, Sequence[str]]], styles: Sequence[str] = (),
-                   steps: str = 'environment steps') -> mpl_figure.Figure | None:
+def _metric_figure(
+  collected: collection_lib.Collection,
+  colors: drawing.Colors,
+  rows: Sequence[tuple[str, Sequence[str]]],
+  styles: Sequence[str] = (),
+  steps: str = 'environment steps',
+) -> mpl_figure.Figure | None:
   """A column for each task, a line of panels for each of `rows`: a title and the metrics to draw over `steps`.
 
   The first metric of a panel is a solid line, the second one dashed; `styles` names them.
@@ -64,7 +83,9 @@ def _metric_figure(collected: collection_lib.Collection, colors: drawing.Colors,
       drawing.style_steps(axes, steps)
   names = collection_lib.order_algorithms(group.algorithm for group in groups)
   handles = [lines.Line2D([], [], color=colors[name], label=name) for name in names]
-  handles += [lines.Line2D([], [], color=drawing.TEXT_COLOR, linestyle=style, label=label)
-              for style, label in zip(('-', '--'), styles)]
+  handles += [
+    lines.Line2D([], [], color=drawing.TEXT_COLOR, linestyle=style, label=label)
+    for style, label in zip(('-', '--'), styles)
+  ]
   drawing.legend(figure, handles)
   return figure

@@ -1,9 +1,9 @@
 """Videos and pictures of runs, as many as a page has room for."""
 
+from collections.abc import Callable
 import dataclasses
 import math
 import pathlib
-from typing import Callable
 
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import runs as runs_lib
@@ -12,14 +12,16 @@ from lambda_kit.analysis.reports import runs as runs_lib
 @dataclasses.dataclass(frozen=True)
 class Medium:
   """A file of a run."""
+
   run: runs_lib.Run
   algorithm: str  # As its group is called.
   path: pathlib.Path
   content: bytes
 
 
-def choose(collected: collection_lib.Collection, path_of: Callable[[runs_lib.Run], pathlib.Path | None],
-           budget: int) -> list[Medium]:
+def choose(
+  collected: collection_lib.Collection, path_of: Callable[[runs_lib.Run], pathlib.Path | None], budget: int
+) -> list[Medium]:
   """Reads files of runs: first of the run with the median return of each group, then of others, then of refused ones.
 
   Args:
@@ -30,8 +32,10 @@ def choose(collected: collection_lib.Collection, path_of: Callable[[runs_lib.Run
   first, others = [], []
   for task in collected.tasks:
     for group in collected.of_task(task):
-      ranked = sorted((run for run in group.runs if path_of(run) is not None),
-                      key=lambda run: run.score.episode_return if run.score else -math.inf)
+      ranked = sorted(
+        (run for run in group.runs if path_of(run) is not None),
+        key=lambda run: run.score.episode_return if run.score else -math.inf,
+      )
       if ranked:
         first.append((ranked.pop(len(ranked) // 2), group.algorithm))
         others += [(run, group.algorithm) for run in ranked]

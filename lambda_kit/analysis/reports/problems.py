@@ -1,8 +1,8 @@
 """What a report has to say about bad input: problems are collected, told, and never stop a report."""
 
 import collections
+from collections.abc import Sequence
 import dataclasses
-from typing import Sequence
 
 UNREADABLE = 'unreadable'
 CORRUPT_LINE = 'corrupt line'
@@ -20,6 +20,7 @@ NO_RUNS = 'no runs'
 @dataclasses.dataclass(frozen=True)
 class Problem:
   """Something that keeps a run out of the report, or that a reader of it must know."""
+
   kind: str  # One of the above.
   where: str  # A workdir or file, from the folder of runs, or task and algorithm.
   message: str

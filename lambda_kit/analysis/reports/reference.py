@@ -14,6 +14,7 @@ SUFFIX = ' (paper)'  # Marks published numbers wherever they stand beside measur
 @dataclasses.dataclass(frozen=True)
 class Row:
   """Published scores of an algorithm on a task after a number of steps."""
+
   task: str
   algorithm: str
   environment_steps: int
@@ -25,18 +26,31 @@ def published_rows() -> tuple[Row, ...]:
   """All published rows: at the steps of the SG6 protocol, and of baselines also after 10M (DoggoGoal1: 100M)."""
   text = (importlib.resources.files('lambda_kit.analysis.reports') / 'data' / 'paper_scores.json').read_text('utf-8')
   return tuple(
-      Row(row['task'], row['algorithm'], row['environment_steps'], normalization.make_metrics(
-          row['episode_return'], [row['cost_return']], [row['cost_regret']], [protocols.SG6_LIMIT]))
-      for row in json.loads(text)['rows'])
+    Row(
+      row['task'],
+      row['algorithm'],
+      row['environment_steps'],
+      normalization.make_metrics(
+        row['episode_return'], [row['cost_return']], [row['cost_regret']], [protocols.SG6_LIMIT]
+      ),
+    )
+    for row in json.loads(text)['rows']
+  )
 
 
 def at_protocol(task: str) -> dict[str, normalization.Metrics]:
   """Published metrics by algorithm, at the steps of the SG6 protocol."""
-  return {row.algorithm: row.metrics for row in published_rows()
-          if row.task == task and row.environment_steps == protocols.SG6_STEPS.get(task)}
+  return {
+    row.algorithm: row.metrics
+    for row in published_rows()
+    if row.task == task and row.environment_steps == protocols.SG6_STEPS.get(task)
+  }
 
 
 def after_long_training(task: str) -> dict[str, Row]:
   """Published rows of baselines by algorithm, after ten or more times the protocol's steps."""
-  return {row.algorithm: row for row in published_rows()
-          if row.task == task and row.environment_steps > protocols.SG6_STEPS[task]}
+  return {
+    row.algorithm: row
+    for row in published_rows()
+    if row.task == task and row.environment_steps > protocols.SG6_STEPS[task]
+  }

@@ -1,18 +1,18 @@
 """The whole report: from a folder of runs to scores, tables, figures and the page."""
 
+from collections.abc import Iterator
 import datetime
 import json
 import os
 import pathlib
-from typing import Iterator
 
 from matplotlib import figure as mpl_figure
 
 from lambda_kit import files
+from lambda_kit.analysis import drawing
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import comparison_figures
-from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import media
 from lambda_kit.analysis.reports import page
@@ -22,14 +22,19 @@ from lambda_kit.analysis.reports import score_tables
 from lambda_kit.analysis.reports import statistics_figures
 from lambda_kit.analysis.reports import summary as summary_lib
 
-_FORMATS = {'md': score_tables.to_markdown, 'csv': score_tables.to_csv, 'tex': score_tables.to_latex,
-            'html': score_tables.to_html}
+_FORMATS = {
+  'md': score_tables.to_markdown,
+  'csv': score_tables.to_csv,
+  'tex': score_tables.to_latex,
+  'html': score_tables.to_html,
+}
 _TASKS_IN_A_FIGURE = 6
 _STRIP_BYTES = 16_000_000  # Of pictures of predictions on the page.
 
 
-def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_root: pathlib.Path | None = None,
-                 refresh_seconds: int = 0) -> collection_lib.Collection:
+def write_report(
+  runs_folder: str | os.PathLike, out: str | os.PathLike, gin_root: pathlib.Path | None = None, refresh_seconds: int = 0
+) -> collection_lib.Collection:
   """Reads all runs below a folder and writes the report about them.
 
     out/index.html        the page
@@ -59,8 +64,12 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
     files.write_atomically(out / name, text.encode())
     written.append(name)
 
-  tables = [table for summary in summaries for normalized in (False, True)
-            if (table := score_tables.make_table(summary, normalized)).lines]
+  tables = [
+    table
+    for summary in summaries
+    for normalized in (False, True)
+    if (table := score_tables.make_table(summary, normalized)).lines
+  ]
   for table in tables:
     for form, to_text in _FORMATS.items():
       write(f'tables/{table.name}.{form}', to_text(table))
@@ -77,8 +86,10 @@ def write_report(runs_folder: str | os.PathLike, out: str | os.PathLike, gin_roo
   write('evaluations.json', run_table.to_json(collected))
   write('tables/runs.md', run_table.to_markdown(collected))
   write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
-  write('index.html', page.render(collected, tables, figures, strips, colors, overview(collected), gin_root,
-                                  refresh_seconds))
+  write(
+    'index.html',
+    page.render(collected, tables, figures, strips, colors, overview(collected), gin_root, refresh_seconds),
+  )
   _remove_stale(out, written)
   return collected
 
@@ -87,40 +98,72 @@ def overview(collected: collection_lib.Collection) -> str:
   """A line that says what the report is about."""
   runs = sum(len(group.runs) for group in collected.groups) + len(collected.refused)
   scored = sum(len(group.scored) for group in collected.groups)
-  now = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M:%S UTC')
-  return (f'Runs: {runs}, of which {scored} have a score that counts. Tasks: {len(collected.tasks)}. Algorithms: '
-          f'{len(collected.algorithms)}. Problems: {len(collected.problems)}. Written {now}.')
+  now = datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%d %H:%M:%S UTC')
+  return (
+    f'Runs: {runs}, of which {scored} have a score that counts. Tasks: {len(collected.tasks)}. Algorithms: '
+    f'{len(collected.algorithms)}. Problems: {len(collected.problems)}. Written {now}.'
+  )
 
 
-def _figures(collected: collection_lib.Collection, summaries: list[summary_lib.Summary],
-             colors: drawing.Colors) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
+def _figures(
+  collected: collection_lib.Collection, summaries: list[summary_lib.Summary], colors: drawing.Colors
+) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
   """Name, caption and figure of all that there is something to draw for."""
   made = []
   for i in range(0, len(collected.tasks), _TASKS_IN_A_FIGURE):
-    tasks = collected.tasks[i:i + _TASKS_IN_A_FIGURE]
-    made.append((f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}', 'Learning curves: medians and 5-95 percentiles over '
-                 'seeds; the limit is red.', comparison_figures.learning_curves(collected, tasks, colors)))
+    tasks = collected.tasks[i : i + _TASKS_IN_A_FIGURE]
+    made.append(
+      (
+        f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}',
+        'Learning curves: medians and 5-95 percentiles over seeds; the limit is red.',
+        comparison_figures.learning_curves(collected, tasks, colors),
+      )
+    )
   for summary in summaries:
     prefix = summary.name.lower().replace(' ', '_')
     scores = summary_lib.normalized_scores(collected, summary)
     ratios = comparison_figures.sample_efficiencies(collected, summary)
     made += [
-        (f'{prefix}_trade_off', f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
-         comparison_figures.trade_off(summary, colors)),
-        (f'{prefix}_sample_efficiency', f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
-         'within the limit by then. Hatched bars are bounds.', comparison_figures.sample_efficiency(ratios, colors)),
-        (f'{prefix}_aggregates', f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
-         statistics_figures.aggregates(scores, colors)),
-        (f'{prefix}_profiles', f'{summary.name}: performance profiles with 95% intervals.',
-         statistics_figures.profiles(scores, colors))]
+      (
+        f'{prefix}_trade_off',
+        f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
+        comparison_figures.trade_off(summary, colors),
+      ),
+      (
+        f'{prefix}_sample_efficiency',
+        f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
+        'within the limit by then. Hatched bars are bounds.',
+        comparison_figures.sample_efficiency(ratios, colors),
+      ),
+      (
+        f'{prefix}_aggregates',
+        f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
+        statistics_figures.aggregates(scores, colors),
+      ),
+      (
+        f'{prefix}_profiles',
+        f'{summary.name}: performance profiles with 95% intervals.',
+        statistics_figures.profiles(scores, colors),
+      ),
+    ]
   made += [
-      ('predicted_cost', 'Costs of an agent step as the model imagines them, and as episodes of training had them.',
-       learner_figures.predicted_cost(collected, colors)),
-      ('multipliers', 'Multipliers, and the penalty in the loss of the policy.',
-       learner_figures.multipliers(collected, colors)),
-      ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
-      ('prediction_error', 'Errors of what models predict of an episode without looking, and of taking what was seen '
-       'last to stay.', learner_figures.prediction_error(collected, colors))]
+    (
+      'predicted_cost',
+      'Costs of an agent step as the model imagines them, and as episodes of training had them.',
+      learner_figures.predicted_cost(collected, colors),
+    ),
+    (
+      'multipliers',
+      'Multipliers, and the penalty in the loss of the policy.',
+      learner_figures.multipliers(collected, colors),
+    ),
+    ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
+    (
+      'prediction_error',
+      'Errors of what models predict of an episode without looking, and of taking what was seen last to stay.',
+      learner_figures.prediction_error(collected, colors),
+    ),
+  ]
   yield from (item for item in made if item[-1] is not None)
 
 

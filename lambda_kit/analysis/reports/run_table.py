@@ -3,9 +3,9 @@
 Nothing is averaged over seeds here and nothing left out: runs that don't count in averages are marked.
 """
 
+from collections.abc import Iterable, Iterator
 import json
 import math
-from typing import Iterable, Iterator
 
 import numpy as np
 
@@ -16,16 +16,41 @@ from lambda_kit.analysis.reports import runs as runs_lib
 _LAST = 3  # Evaluations whose mean is shown: one alone is noise.
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 _MISSING = '—'
-_HEAD = ('task', 'algorithm', 'seed', 'environment steps', 'return', 'cost return', f'last {_LAST}: return',
-         f'last {_LAST}: cost return', 'cost regret', 'minutes', 'MuJoCo', 'counts')
-_CAPTION = (f'The last evaluation of each run, and the mean of its last {_LAST}. Several costs are summed up. Minutes from '
-            'the end of the first episode, pauses included.')
+_HEAD = (
+  'task',
+  'algorithm',
+  'seed',
+  'environment steps',
+  'return',
+  'cost return',
+  f'last {_LAST}: return',
+  f'last {_LAST}: cost return',
+  'cost regret',
+  'minutes',
+  'MuJoCo',
+  'counts',
+)
+_CAPTION = (
+  f'The last evaluation of each run, and the mean of its last {_LAST}. Several costs are summed up. Minutes from '
+  'the end of the first episode, pauses included.'
+)
 
 
-_GROUP_HEAD = ('task', 'algorithm', 'seeds', 'return', 'cost return', 'cost regret',
-               'published after 1M or 2M steps: return', 'cost return', 'cost regret')
-_GROUP_CAPTION = (f'Means over the seeds that count, of the means of their last {_LAST} evaluations, with the standard '
-                  'deviation over seeds; cost regret at the end. Published scores are those of the paper.')
+_GROUP_HEAD = (
+  'task',
+  'algorithm',
+  'seeds',
+  'return',
+  'cost return',
+  'cost regret',
+  'published after 1M or 2M steps: return',
+  'cost return',
+  'cost regret',
+)
+_GROUP_CAPTION = (
+  f'Means over the seeds that count, of the means of their last {_LAST} evaluations, with the standard '
+  'deviation over seeds; cost regret at the end. Published scores are those of the paper.'
+)
 
 
 def all_runs(collected: collection_lib.Collection) -> Iterator[tuple[runs_lib.Run, str, bool]]:
@@ -45,12 +70,26 @@ def to_markdown(collected: collection_lib.Collection) -> str:
 
 def to_json(collected: collection_lib.Collection) -> str:
   """A list with one object for each run: what it is, whether it counts, and its evaluations, None for what is not finite."""
-  lines = [json.dumps(dict(
-      workdir=run.workdir, task=run.identity.task, algorithm=label, seed=run.identity.seed,
-      counts=_counts(run, refused), config_hash=run.identity.config_hash, mujoco=run.mujoco,
-      environment_steps=[int(step) for step in run.curves[_EVALUATED[0]].steps],
-      **{name: [round(value, 4) if math.isfinite(value) else None for value in run.curves[name].values.tolist()]
-         for name in _EVALUATED}), allow_nan=False) for run, label, refused in all_runs(collected)]
+  lines = [
+    json.dumps(
+      dict(
+        workdir=run.workdir,
+        task=run.identity.task,
+        algorithm=label,
+        seed=run.identity.seed,
+        counts=_counts(run, refused),
+        config_hash=run.identity.config_hash,
+        mujoco=run.mujoco,
+        environment_steps=[int(step) for step in run.curves[_EVALUATED[0]].steps],
+        **{
+          name: [round(value, 4) if math.isfinite(value) else None for value in run.curves[name].values.tolist()]
+          for name in _EVALUATED
+        },
+      ),
+      allow_nan=False,
+    )
+    for run, label, refused in all_runs(collected)
+  ]
   return '[\n' + ',\n'.join(lines) + '\n]\n'
 
 
@@ -60,25 +99,41 @@ def _table(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
 
 
 def _group_line(group: collection_lib.Group) -> tuple[str, ...]:
-  metrics = [np.array([np.mean(run.curves[name].values[-last:]) for run in group.scored])
-             for name, last in zip(_EVALUATED, (_LAST, _LAST, 1))]
+  metrics = [
+    np.array([np.mean(run.curves[name].values[-last:]) for run in group.scored])
+    for name, last in zip(_EVALUATED, (_LAST, _LAST, 1))
+  ]
   digits = (2, 1, 4)
-  numbers = [f'{values.mean():.{places}f} ± {values.std():.{places}f}' if np.isfinite(values).all() else _MISSING
-             for values, places in zip(metrics, digits)]
+  numbers = [
+    f'{values.mean():.{places}f} ± {values.std():.{places}f}' if np.isfinite(values).all() else _MISSING
+    for values, places in zip(metrics, digits)
+  ]
   known = reference.at_protocol(group.task).get(group.algorithm)
-  published = [_MISSING] * 3 if known is None else [
-      f'{value:.{places}f}' for value, places in zip(known.values, digits)]
+  published = (
+    [_MISSING] * 3 if known is None else [f'{value:.{places}f}' for value, places in zip(known.values, digits)]
+  )
   return (group.task, group.algorithm, str(len(group.scored)), *numbers, *published)
 
 
 def _line(run: runs_lib.Run, label: str, refused: bool) -> tuple[str, ...]:
   returns, costs, regrets = (run.curves[name].values for name in _EVALUATED)
   numbers = [_number(values[-1:], digits) for values, digits in ((returns, 2), (costs, 1))]
-  numbers += [_number(values[-_LAST:], digits) if len(values) >= _LAST else _MISSING
-              for values, digits in ((returns, 2), (costs, 1))]
+  numbers += [
+    _number(values[-_LAST:], digits) if len(values) >= _LAST else _MISSING
+    for values, digits in ((returns, 2), (costs, 1))
+  ]
   minutes = f'{run.score.wall_seconds / 60:.0f}' if run.score is not None else _MISSING
-  return (run.identity.task, label, str(run.identity.seed), f'{run.last_step:,}', *numbers, _number(regrets[-1:], 4),
-          minutes, run.mujoco or _MISSING, 'yes' if _counts(run, refused) else 'no')
+  return (
+    run.identity.task,
+    label,
+    str(run.identity.seed),
+    f'{run.last_step:,}',
+    *numbers,
+    _number(regrets[-1:], 4),
+    minutes,
+    run.mujoco or _MISSING,
+    'yes' if _counts(run, refused) else 'no',
+  )
 
 
 def _counts(run: runs_lib.Run, refused: bool) -> bool:

@@ -1,22 +1,23 @@
 """Workdirs of runs as records: what each run is, its score, its curves, its warnings. Bad input becomes a problem."""
 
+from collections.abc import Callable, Iterable, Iterator
 import concurrent.futures
 import dataclasses
 import multiprocessing
 import os
 import pathlib
 import re
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from lambda_kit.analysis import identity as identity_lib
 from lambda_kit.analysis import run_record
+from lambda_kit.analysis import streams
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import predictions as predictions_lib
 from lambda_kit.analysis.reports import problems as problems_lib
-from lambda_kit.analysis import streams
 
 # Of the learner's rows; those with a number for each constraint are summed over constraints.
 LEARNER_METRICS = ('imagined_cost', 'multiplier', 'penalty', 'posterior_spread', 'value_spread', 'cost_value_spread')
@@ -35,6 +36,7 @@ Report = Callable[[str, str, str], None]  # Takes the kind of a problem, where, 
 @dataclasses.dataclass(frozen=True)
 class Curve:
   """A series over environment steps."""
+
   steps: np.ndarray  # [R].
   values: np.ndarray  # [R].
 
@@ -45,6 +47,7 @@ class Curve:
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
   """A warning that a run gave."""
+
   environment_steps: int
   name: str
   message: str
@@ -53,6 +56,7 @@ class Diagnosis:
 @dataclasses.dataclass(frozen=True)
 class Run:
   """One workdir."""
+
   workdir: str  # From the folder that was read.
   folder: pathlib.Path
   identity: identity_lib.Identity
@@ -91,8 +95,11 @@ def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Pro
   runs = [run for run, _ in results if run is not None]
   problems = [problem for _, found in results for problem in found]
   if not folders:
-    problems.append(problems_lib.Problem(problems_lib.NO_RUNS, str(root),
-                                         f'no folder below it has a {run_record.NAME} or logs of a run'))
+    problems.append(
+      problems_lib.Problem(
+        problems_lib.NO_RUNS, str(root), f'no folder below it has a {run_record.NAME} or logs of a run'
+      )
+    )
   return runs, problems
 
 
@@ -119,8 +126,11 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
   score = _score(score_row, identity, mujoco, first_time, workdir, report)
   if score_row is None:
     wanted = identity.protocol.environment_steps
-    report(problems_lib.UNFINISHED, workdir,
-           f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}')
+    report(
+      problems_lib.UNFINISHED,
+      workdir,
+      f'no evaluation at step {wanted:,}: it is at step {last_step:,} of {identity.environment_steps:,}',
+    )
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
   prediction = _read_prediction(folder, workdir, report, curves)
   return Run(workdir, folder, identity, last_step, mujoco, score, curves, diagnoses, video, prediction)
@@ -128,14 +138,21 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
 
 def _report_changes(record: run_record.RunRecord, workdir: str, report: Report) -> None:
   """Tells if a run went on as something else than it began."""
-  if hashes := [earlier.config_hash for earlier in record.earlier
-                if earlier.config_hash != record.identity.config_hash]:
-    report(problems_lib.CHANGED_CONFIGURATION, workdir,
-           f'it went on with another configuration: #{", then #".join([*hashes, record.identity.config_hash])}')
+  if hashes := [
+    earlier.config_hash for earlier in record.earlier if earlier.config_hash != record.identity.config_hash
+  ]:
+    report(
+      problems_lib.CHANGED_CONFIGURATION,
+      workdir,
+      f'it went on with another configuration: #{", then #".join([*hashes, record.identity.config_hash])}',
+    )
   versions = [*(earlier.versions['mujoco'] for earlier in record.earlier), record.versions['mujoco']]
   if len(set(map(physics.of_version, versions))) > 1:
-    report(problems_lib.CHANGED_CONFIGURATION, workdir,
-           f'it went on under another physics: MuJoCo {", then ".join(map(str, versions))}')
+    report(
+      problems_lib.CHANGED_CONFIGURATION,
+      workdir,
+      f'it went on under another physics: MuJoCo {", then ".join(map(str, versions))}',
+    )
 
 
 def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iterator[dict[str, Any]]:
@@ -160,16 +177,20 @@ def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iter
     report(problems_lib.CORRUPT_LINE, where, f'{bad} lines in all were skipped')
 
 
-def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identity: identity_lib.Identity,
-                      curves: dict[str, Curve]) -> tuple[dict[str, Any] | None, int]:
+def _read_evaluations(
+  folder: pathlib.Path, workdir: str, report: Report, identity: identity_lib.Identity, curves: dict[str, Curve]
+) -> tuple[dict[str, Any] | None, int]:
   """The row that holds the score, if there is one yet, and the last step. Adds returns and costs to the curves."""
   points, score_row, steps = streams.Thinned(), None, 0
   wanted = identity.protocol.environment_steps
   for row in _rows(folder, 'evaluation.jsonl', workdir, report):
     values = [streams.vector(row.get(name)) for name in _EVALUATED]
     if any(value is None for value in values):
-      report(problems_lib.CORRUPT_LINE, f'{workdir}/evaluation.jsonl',
-             f'the evaluation at step {row["environment_steps"]:,} has no return, cost return or cost regret')
+      report(
+        problems_lib.CORRUPT_LINE,
+        f'{workdir}/evaluation.jsonl',
+        f'the evaluation at step {row["environment_steps"]:,} has no return, cost return or cost regret',
+      )
       continue
     steps = row['environment_steps']
     points.append((steps, *(value.sum() for value in values)))
@@ -182,8 +203,9 @@ def _read_evaluations(folder: pathlib.Path, workdir: str, report: Report, identi
   return score_row, steps
 
 
-def _read_episodes(folder: pathlib.Path, workdir: str, report: Report,
-                   curves: dict[str, Curve]) -> tuple[float | None, int]:
+def _read_episodes(
+  folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]
+) -> tuple[float | None, int]:
   """The time of the first episode, and the last step. Adds the cost of an agent step in episodes to the curves."""
   points, first_time, steps, mean = streams.Thinned(), None, 0, None
   for row in _rows(folder, 'episode.jsonl', workdir, report):
@@ -231,8 +253,9 @@ def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple
   return tuple(diagnoses)
 
 
-def _read_prediction(folder: pathlib.Path, workdir: str, report: Report,
-                     curves: dict[str, Curve]) -> predictions_lib.Prediction | None:
+def _read_prediction(
+  folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]
+) -> predictions_lib.Prediction | None:
   try:
     prediction = predictions_lib.read(folder)
   except (OSError, predictions_lib.PredictionError) as error:
@@ -240,14 +263,22 @@ def _read_prediction(folder: pathlib.Path, workdir: str, report: Report,
     return None
   if prediction is not None:
     for part in prediction.model_errors:
-      for name, errors in (('prediction_error', prediction.model_errors[part]),
-                           ('last_seen_error', prediction.last_seen_errors[part])):
+      for name, errors in (
+        ('prediction_error', prediction.model_errors[part]),
+        ('last_seen_error', prediction.last_seen_errors[part]),
+      ):
         curves[f'{name}/{part}'] = _curve(enumerate(errors, start=1))
   return prediction
 
 
-def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, mujoco: str | None, first_time: float | None,
-           workdir: str, report: Report) -> records.SeedScore | None:
+def _score(
+  row: dict[str, Any] | None,
+  identity: identity_lib.Identity,
+  mujoco: str | None,
+  first_time: float | None,
+  workdir: str,
+  report: Report,
+) -> records.SeedScore | None:
   if row is None:
     return None
   numbers = [streams.vector(row[name]) for name in _EVALUATED]
@@ -255,15 +286,29 @@ def _score(row: dict[str, Any] | None, identity: identity_lib.Identity, mujoco: 
     report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
     return None
   if len(identity.protocol.cost_limit) not in (1, len(numbers[1])):
-    report(problems_lib.UNREADABLE, workdir, f'{run_record.NAME} has {len(identity.protocol.cost_limit)} cost limits, '
-           f'and its evaluations have {len(numbers[1])} costs; its score is left out')
+    report(
+      problems_lib.UNREADABLE,
+      workdir,
+      f'{run_record.NAME} has {len(identity.protocol.cost_limit)} cost limits, '
+      f'and its evaluations have {len(numbers[1])} costs; its score is left out',
+    )
     return None
   time = streams.number(row.get('time'))
   seconds = time - first_time if time is not None and first_time is not None else 0.0
   return records.SeedScore(
-      identity.task, identity.algorithm, identity.seed, identity.protocol, row['environment_steps'],
-      float(numbers[0][0]), tuple(numbers[1].tolist()), tuple(numbers[2].tolist()), seconds, identity.config_hash,
-      workdir, mujoco)
+    identity.task,
+    identity.algorithm,
+    identity.seed,
+    identity.protocol,
+    row['environment_steps'],
+    float(numbers[0][0]),
+    tuple(numbers[1].tolist()),
+    tuple(numbers[2].tolist()),
+    seconds,
+    identity.config_hash,
+    workdir,
+    mujoco,
+  )
 
 
 def _reason(error: Exception) -> str:

@@ -1,17 +1,21 @@
 """Figures of statistics over seeds and tasks: interquartile means and performance profiles with bootstrap intervals."""
 
-from typing import Mapping
+from collections.abc import Mapping
 
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib import ticker
 import numpy as np
 
-from lambda_kit.analysis.metrics import statistics
 from lambda_kit.analysis import drawing
+from lambda_kit.analysis.metrics import statistics
 
-_STATISTICS = (('interquartile mean', statistics.interquartile_mean), ('mean', statistics.mean),
-               ('median', statistics.median), ('optimality gap', statistics.optimality_gap))
+_STATISTICS = (
+  ('interquartile mean', statistics.interquartile_mean),
+  ('mean', statistics.mean),
+  ('median', statistics.median),
+  ('optimality gap', statistics.optimality_gap),
+)
 
 
 def aggregates(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) -> mpl_figure.Figure | None:
@@ -30,7 +34,7 @@ def aggregates(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) 
     axes.xaxis.set_major_locator(ticker.MaxNLocator(4))
     axes.set_yticks(range(len(scores)), list(scores))
     axes.set_ylim(len(scores) - 0.4, -0.6)
-  figure.supxlabel('return in units of PPO\'s, 95% stratified bootstrap', color=drawing.TEXT_COLOR, fontsize=9)
+  figure.supxlabel("return in units of PPO's, 95% stratified bootstrap", color=drawing.TEXT_COLOR, fontsize=9)
   return figure
 
 
@@ -46,7 +50,7 @@ def profiles(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) ->
   for name, values in scores.items():
     profile = statistics.performance_profile(values, thresholds)
     drawing.draw_band(axes, thresholds, profile, colors[name])
-  drawing.style(axes, 'Performance profiles', 'τ: return in units of PPO\'s', 'part of runs with a return above τ')
+  drawing.style(axes, 'Performance profiles', "τ: return in units of PPO's", 'part of runs with a return above τ')
   axes.set_ylim(-0.02, 1.02)
   drawing.legend(figure, [lines.Line2D([], [], color=colors[name], label=name) for name in scores])
   return figure

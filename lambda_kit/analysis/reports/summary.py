@@ -1,7 +1,7 @@
 """From seeds to numbers: medians for each task and algorithm, published ones beside them, and their normalised form."""
 
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ Triple = tuple[float, float, float]
 @dataclasses.dataclass(frozen=True)
 class Summary:
   """What a set of tasks has come to."""
+
   name: str
   tasks: tuple[str, ...]
   algorithms: tuple[str, ...]
@@ -31,22 +32,32 @@ class Summary:
     """The three metrics by task and algorithm. Normalised ones only of tasks that have PPO's."""
     if not normalized:
       return {key: metrics.values for key, metrics in self.metrics.items()}
-    return {(task, algorithm): normalization.normalize(metrics, self.ppo[task])
-            for (task, algorithm), metrics in self.metrics.items() if task in self.ppo}
+    return {
+      (task, algorithm): normalization.normalize(metrics, self.ppo[task])
+      for (task, algorithm), metrics in self.metrics.items()
+      if task in self.ppo
+    }
 
   def averages(self, normalized: bool) -> dict[str, Triple]:
     """Means over tasks by algorithm; only of algorithms that have all tasks, since others would not compare."""
     values = self.values(normalized)
-    return {algorithm: tuple(np.mean([values[task, algorithm] for task in self.tasks], axis=0).tolist())
-            for algorithm in self.algorithms if all((task, algorithm) in values for task in self.tasks)}
+    return {
+      algorithm: tuple(np.mean([values[task, algorithm] for task in self.tasks], axis=0).tolist())
+      for algorithm in self.algorithms
+      if all((task, algorithm) in values for task in self.tasks)
+    }
 
 
 def median_metrics(scores: Sequence[records.SeedScore]) -> normalization.Metrics:
   """Medians over seeds, as the paper's: of each constraint by itself."""
   middle = lambda values: np.median(np.asarray(values, np.float64), axis=0)
   return normalization.make_metrics(
-      middle([score.episode_return for score in scores]), middle([score.cost_return for score in scores]),
-      middle([score.cost_regret for score in scores]), scores[0].protocol.cost_limit, len(scores))
+    middle([score.episode_return for score in scores]),
+    middle([score.cost_return for score in scores]),
+    middle([score.cost_regret for score in scores]),
+    scores[0].protocol.cost_limit,
+    len(scores),
+  )
 
 
 def summarize(collected: collection_lib.Collection) -> list[Summary]:
@@ -88,22 +99,34 @@ def sg6_summary(groups: Sequence[collection_lib.Group], published: Sequence[str]
 
 def normalized_scores(collected: collection_lib.Collection, summary: Summary) -> dict[str, list[np.ndarray]]:
   """Normalised returns of single seeds, [S_m] for each task, by algorithm: of those that have all measured tasks."""
-  measured = [group for group in collected.groups
-              if group.scored and (group.task, group.algorithm) in summary.metrics and group.task in summary.ppo
-              and summary.ppo[group.task].episode_return > 0.0]
+  measured = [
+    group
+    for group in collected.groups
+    if group.scored
+    and (group.task, group.algorithm) in summary.metrics
+    and group.task in summary.ppo
+    and summary.ppo[group.task].episode_return > 0.0
+  ]
   tasks = collection_lib.order_tasks(group.task for group in measured)
-  scores = {(group.task, group.algorithm): np.array([score.episode_return for score in group.scores()])
-            / summary.ppo[group.task].episode_return for group in measured}
+  scores = {
+    (group.task, group.algorithm): np.array([score.episode_return for score in group.scores()])
+    / summary.ppo[group.task].episode_return
+    for group in measured
+  }
   names = collection_lib.order_algorithms(algorithm for _, algorithm in scores)
-  return {name: [scores[task, name] for task in tasks] for name in names
-          if all((task, name) in scores for task in tasks)}
+  return {
+    name: [scores[task, name] for task in tasks] for name in names if all((task, name) in scores for task in tasks)
+  }
 
 
-def _make(name: str, metrics: dict[tuple[str, str], normalization.Metrics],
-          ppo: dict[str, normalization.Metrics]) -> Summary:
+def _make(
+  name: str, metrics: dict[tuple[str, str], normalization.Metrics], ppo: dict[str, normalization.Metrics]
+) -> Summary:
   names = {algorithm for _, algorithm in metrics}
   published = {algorithm.removesuffix(reference.SUFFIX) for algorithm in names if algorithm.endswith(reference.SUFFIX)}
   own = [algorithm for algorithm in names if not algorithm.endswith(reference.SUFFIX)]
-  algorithms = [*(algorithm + reference.SUFFIX for algorithm in collection_lib.order_algorithms(published)),
-                *collection_lib.order_algorithms(own)]
+  algorithms = [
+    *(algorithm + reference.SUFFIX for algorithm in collection_lib.order_algorithms(published)),
+    *collection_lib.order_algorithms(own),
+  ]
   return Summary(name, tuple(collection_lib.order_tasks(task for task, _ in metrics)), tuple(algorithms), metrics, ppo)

@@ -9,16 +9,17 @@ Closures and lambdas travel by value, with cloudpickle.
 """
 # Gin's dictionaries of bindings have no public names: pylint: disable=protected-access
 
+from collections.abc import Callable
 import importlib
 import io
 import operator
 import pickle
 import types
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
-import gin
 
+import gin
 from lambda_kit import core
 
 BindingKey = tuple[str, str, str]  # Scope, complete selector, parameter.
@@ -27,6 +28,7 @@ Bindings = dict[BindingKey, bytes | None]  # Pickled one by one: each is read on
 
 class Package(NamedTuple):
   """A factory, ready to be pickled and called in another process."""
+
   factory: bytes
   scope: list[str]  # The gin scope that was open when the factory was packed.
   bindings: Bindings
@@ -34,6 +36,7 @@ class Package(NamedTuple):
 
 class Used(NamedTuple):
   """What gin has recorded while an environment was made."""
+
   calls: list[tuple[str, str]]  # Scopes and complete selectors.
   bindings: Bindings  # Defaults included.
 
@@ -44,8 +47,9 @@ def pack(factory: core.EnvironmentFactory) -> Package:
     pickled = _dumps(factory)
   except Exception as error:  # Objects raise what they like when they are pickled.
     raise ValueError(
-        f'The environment factory {factory!r} can not be sent to another process ({error}). Define it at the top level '
-        'of a module, or let it hold only what can be pickled.') from error
+      f'The environment factory {factory!r} can not be sent to another process ({error}). Define it at the top level '
+      'of a module, or let it hold only what can be pickled.'
+    ) from error
   # Macros travel with the references to them.
   bindings = {key: value for key, value in _dump_bindings(gin.config._CONFIG).items() if key[1] != 'gin.macro'}
   return Package(pickled, gin.current_scope(), bindings)
@@ -60,8 +64,9 @@ def build(package: Package, seed: int) -> tuple[core.Environment, Used]:
   late = sorted({selector for _, selector, _ in waiting if _is_registered(selector)})
   if late:
     raise ValueError(
-        f'Bindings of {late} came too late: their modules were only imported while the environment was made. Import '
-        'them in the module of the environment factory.')
+      f'Bindings of {late} came too late: their modules were only imported while the environment was made. Import '
+      'them in the module of the environment factory.'
+    )
   operative = gin.config._OPERATIVE_CONFIG
   return environment, Used(list(operative), _dump_bindings(operative))
 
@@ -117,6 +122,7 @@ def _dumps(value: Any) -> bytes:
 
 class _Origin(NamedTuple):
   """Where a configurable comes from."""
+
   selector: str
   module: str
   name: str  # In the module, with dots for nested names.

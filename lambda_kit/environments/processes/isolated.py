@@ -7,9 +7,9 @@ import weakref
 
 import dm_env
 from dm_env import specs as dm_specs
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
@@ -33,8 +33,13 @@ class IsolatedEnvironment(core.Environment):
   Arrays that are returned belong to the caller. Not for use by several threads at once.
   """
 
-  def __init__(self, seed: int, environment_factory: core.EnvironmentFactory, step_timeout: float = 60.0,
-               start_timeout: float = 300.0):
+  def __init__(
+    self,
+    seed: int,
+    environment_factory: core.EnvironmentFactory,
+    step_timeout: float = 60.0,
+    start_timeout: float = 300.0,
+  ):
     """Starts the process and waits until the environment is built.
 
     Args:
@@ -51,8 +56,7 @@ class IsolatedEnvironment(core.Environment):
       raise ValueError(f'Time-outs must be positive, got {step_timeout} and {start_timeout}.')
     self._step_timeout = step_timeout
     self._start_timeout = start_timeout
-    self._start = worker_lib.Start(
-        factories.pack(environment_factory), (seed,), first_index=0, num_environments=1)
+    self._start = worker_lib.Start(factories.pack(environment_factory), (seed,), first_index=0, num_environments=1)
     self._memory_fd = process_lib.anonymous_file('lambda_kit_environment')
     self._workers: list[process_lib.WorkerProcess] = []  # None after a failure; otherwise one.
     self._knows_episode = True  # Whether the worker has been told of `next_episode`.
@@ -60,7 +64,7 @@ class IsolatedEnvironment(core.Environment):
     self._finalizer = weakref.finalize(self, process_lib.stop, self._workers, self._memory_fd, os.getpid())
     try:
       started = self._start_worker()
-      self._specs, = started.specs
+      (self._specs,) = started.specs
       factories.add_to_operative_config(started.used)
       size = worker_lib.memory_size(self._specs, num_environments=1)
       os.ftruncate(self._memory_fd, size)
@@ -69,7 +73,8 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self.close()
       raise EnvironmentFailure(
-          f'The environment could not be built (start_timeout = {start_timeout} s).\n{failure}') from None
+        f'The environment could not be built (start_timeout = {start_timeout} s).\n{failure}'
+      ) from None
     except BaseException:
       self.close()
       raise
@@ -170,7 +175,8 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self._drop_worker()
       raise EnvironmentFailure(
-          f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s).\n{failure}') from None
+        f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s).\n{failure}'
+      ) from None
     except BaseException:
       self._drop_worker()  # Interrupted: its late answer would be taken for that to the next command.
       raise

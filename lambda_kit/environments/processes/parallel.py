@@ -17,18 +17,18 @@ no transition and the episode that `timestep` belonged to has no end. Off-policy
 way: a first row begins an episode, any other goes on with it.
 """
 
+from collections.abc import Sequence
 import mmap
 import os
 import time
-from typing import Sequence
 import weakref
 
 from absl import logging
 import dm_env
 from dm_env import specs as dm_specs
-import gin
 import numpy as np
 
+import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
@@ -60,9 +60,16 @@ class ParallelEnvironments:
   Arrays that are returned belong to the caller. Not for use by several threads at once.
   """
 
-  def __init__(self, environment_factory: core.EnvironmentFactory, num_environments: int, seed: int,
-               num_workers: int | None = None, step_timeout: float = 60.0, start_timeout: float = 300.0,
-               max_restarts: int = 10):
+  def __init__(
+    self,
+    environment_factory: core.EnvironmentFactory,
+    num_environments: int,
+    seed: int,
+    num_workers: int | None = None,
+    step_timeout: float = 60.0,
+    start_timeout: float = 300.0,
+    max_restarts: int = 10,
+  ):
     """Starts the workers and waits until their environments are built.
 
     Args:
@@ -97,8 +104,11 @@ class ParallelEnvironments:
     package = factories.pack(environment_factory)
     self._rows = np.array_split(np.arange(num_environments), num_workers)  # Environments of each worker.
     self._starts = [
-        worker_lib.Start(package, tuple(environment_seed(seed, int(index)) for index in rows), int(rows[0]),
-                              num_environments) for rows in self._rows]
+      worker_lib.Start(
+        package, tuple(environment_seed(seed, int(index)) for index in rows), int(rows[0]), num_environments
+      )
+      for rows in self._rows
+    ]
     self._memory_fd = process_lib.anonymous_file('lambda_kit_environments')
     self._workers: list[process_lib.WorkerProcess] = []
     # Also runs when this object is forgotten, and at the exit of the interpreter.
@@ -241,10 +251,11 @@ class ParallelEnvironments:
   def _timestep(self) -> dm_env.TimeStep:
     arrays = self._arrays
     return dm_env.TimeStep(
-        step_type=arrays.step_type.copy(),
-        reward=types.CmdpReward(arrays.reward.copy(), arrays.cost.copy()),
-        discount=arrays.discount.copy(),
-        observation={name: values.copy() for name, values in arrays.observation.items()})
+      step_type=arrays.step_type.copy(),
+      reward=types.CmdpReward(arrays.reward.copy(), arrays.cost.copy()),
+      discount=arrays.discount.copy(),
+      observation={name: values.copy() for name, values in arrays.observation.items()},
+    )
 
   def _run(self, command: bytes, workers: Sequence[int]) -> list[int]:
     """Has workers carry out a command, replaces those that fail, and returns which these were."""
@@ -284,11 +295,17 @@ class ParallelEnvironments:
     rows = self._rows[index]
     while True:
       if self._restarts >= self._max_restarts:
-        raise WorkerError(f'{_name(rows)} failed, after max_restarts={self._max_restarts} workers had been '
-                          f'replaced.\n{failure}')
+        raise WorkerError(
+          f'{_name(rows)} failed, after max_restarts={self._max_restarts} workers had been replaced.\n{failure}'
+        )
       self._restarts += 1
-      logging.warning('%s failed, what was under way is dropped. Replacing the worker (%d of at most %d).\n%s',
-                      _name(rows), self._restarts, self._max_restarts, failure)
+      logging.warning(
+        '%s failed, what was under way is dropped. Replacing the worker (%d of at most %d).\n%s',
+        _name(rows),
+        self._restarts,
+        self._max_restarts,
+        failure,
+      )
       # The episodes after the failed ones: the same would likely fail again.
       numbers = self._arrays.next_episode[rows]
       worker = process_lib.WorkerProcess(self._starts[index], self._memory_fd, self._start_timeout)

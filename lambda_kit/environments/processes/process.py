@@ -1,5 +1,6 @@
 """The process of one parallel environment, as its parent sees it: started, spoken to, watched and ended."""
 
+from collections.abc import Sequence
 import os
 import pickle
 import signal
@@ -8,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Sequence
 
 from absl import logging
 
@@ -33,13 +33,16 @@ class WorkerProcess:
     self._trace_fd = anonymous_file('lambda_kit_trace')
     self._connection, theirs = socket.socketpair()
     fds = (theirs.fileno(), memory_fd, self._trace_fd)
-    program = (f'import sys; sys.path[:] = {[str(path) for path in sys.path]}; '
-               f'from lambda_kit.environments.processes import worker; worker.main{fds}')
+    program = (
+      f'import sys; sys.path[:] = {[str(path) for path in sys.path]}; '
+      f'from lambda_kit.environments.processes import worker; worker.main{fds}'
+    )
     # Not `multiprocessing`: under spawn its children import the main module of the parent, and with it jax.
     # The process group of its own keeps Ctrl-C away from the start, and lets `kill` reach what the environment starts.
     with theirs:
-      self._process = subprocess.Popen([sys.executable, '-c', program], stdin=subprocess.DEVNULL, pass_fds=fds,
-                                       process_group=0)
+      self._process = subprocess.Popen(
+        [sys.executable, '-c', program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
+      )
     self._connection.settimeout(timeout)
     try:
       worker_lib.send_long(self._connection, b'', pickle.dumps(start))

@@ -1,6 +1,6 @@
 """Several environments in this process, behind the interface of `ParallelEnvironments`."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from absl import logging
 import dm_env
@@ -100,8 +100,14 @@ class SerialEnvironments:
       raise error
     self._restarts += 1
     self._environments[index].next_episode = next_episode  # Also after a reset that failed half-way.
-    logging.warning('Environment %d failed, its episode is dropped (%d of at most %d): %s: %s', index, self._restarts,
-                    self._max_restarts, type(error).__name__, error)
+    logging.warning(
+      'Environment %d failed, its episode is dropped (%d of at most %d): %s: %s',
+      index,
+      self._restarts,
+      self._max_restarts,
+      type(error).__name__,
+      error,
+    )
 
   def _batched(self) -> dm_env.TimeStep:
     timesteps = self._timesteps
@@ -109,9 +115,12 @@ class SerialEnvironments:
     nothing = types.CmdpReward(np.float32(0.0), np.zeros(num_costs, np.float32))
     rewards = [nothing if timestep.first() else timestep.reward for timestep in timesteps]
     return dm_env.TimeStep(
-        step_type=np.array([timestep.step_type for timestep in timesteps]),
-        reward=types.CmdpReward(np.array([reward.reward for reward in rewards]),
-                                np.stack([reward.cost for reward in rewards])),
-        discount=np.array([1.0 if timestep.first() else timestep.discount for timestep in timesteps], np.float32),
-        observation={name: np.stack([timestep.observation[name] for timestep in timesteps])
-                     for name in timesteps[0].observation})
+      step_type=np.array([timestep.step_type for timestep in timesteps]),
+      reward=types.CmdpReward(
+        np.array([reward.reward for reward in rewards]), np.stack([reward.cost for reward in rewards])
+      ),
+      discount=np.array([1.0 if timestep.first() else timestep.discount for timestep in timesteps], np.float32),
+      observation={
+        name: np.stack([timestep.observation[name] for timestep in timesteps]) for name in timesteps[0].observation
+      },
+    )

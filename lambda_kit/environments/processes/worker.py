@@ -6,6 +6,7 @@ The parent sends one byte for a command and the worker answers with one byte; th
 memory by then. Only the start, a picture and a failure carry more: a length and that many bytes.
 """
 
+from collections.abc import Iterator, Mapping
 import faulthandler
 import mmap
 import os
@@ -16,7 +17,7 @@ import socket
 import struct
 import threading
 import traceback
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 from dm_env import specs as dm_specs
@@ -40,6 +41,7 @@ _ALIGNMENT = 64  # Bytes; a cache line.
 
 class Specs(NamedTuple):
   """What describes an environment."""
+
   task_name: str
   observation: dict[str, dm_specs.Array]
   action: dm_specs.Array
@@ -53,6 +55,7 @@ class Specs(NamedTuple):
 
 class Start(NamedTuple):
   """What the worker is told before anything else."""
+
   package: factories.Package
   seeds: tuple[int, ...]  # One for each environment of this worker.
   first_index: int  # The row of the first of them; those of the others follow.
@@ -61,12 +64,14 @@ class Start(NamedTuple):
 
 class Started(NamedTuple):
   """What the worker tells when its environments are built."""
+
   specs: tuple[Specs, ...]  # One for each.
   used: factories.Used
 
 
 class SharedArrays(NamedTuple):
   """Views of the shared memory. Workers touch the rows of their environments only."""
+
   action: np.ndarray  # [k, A]
   observation: dict[str, np.ndarray]  # [k, ...]
   reward: np.ndarray  # [k]
@@ -84,6 +89,7 @@ def memory_size(specs: Specs, num_environments: int) -> int:
 
 def map_arrays(memory: mmap.mmap, specs: Specs, num_environments: int) -> SharedArrays:
   """Lays arrays over `memory`; the same on both sides, as it depends on the specs alone."""
+
   def arrays() -> Iterator[np.ndarray]:
     offset = 0
     for spec in _fields(specs):
@@ -98,8 +104,16 @@ def map_arrays(memory: mmap.mmap, specs: Specs, num_environments: int) -> Shared
 def _fields(specs: Specs) -> list[dm_specs.Array]:
   count = dm_specs.Array((), np.int64)
   observation = [spec for _, spec in sorted(specs.observation.items())]  # Equal specs may be in another order.
-  return [*observation, specs.action, specs.reward.reward, specs.reward.cost, specs.discount,
-          dm_specs.Array((), np.uint8), count, count]
+  return [
+    *observation,
+    specs.action,
+    specs.reward.reward,
+    specs.reward.cost,
+    specs.discount,
+    dm_specs.Array((), np.uint8),
+    count,
+    count,
+  ]
 
 
 def _padded_size(spec: dm_specs.Array, num_environments: int) -> int:
@@ -195,11 +209,21 @@ def _get_specs(environment: core.Environment) -> Specs:
   """Asks the environment for its specs, and refuses what can't lie in shared memory."""
   observation, reward = environment.observation_spec(), environment.reward_spec()
   if not isinstance(observation, Mapping) or not isinstance(reward, types.CmdpReward):
-    raise ValueError('Observations must be mappings from name to array and rewards a `CmdpReward`, but the specs are '
-                     f'{observation} and {reward}.')
-  specs = Specs(environment.task_name, dict(observation), environment.action_spec(), reward,
-                environment.discount_spec(), tuple(environment.constraint_names), environment.action_repeat,
-                environment.episode_length, environment.mujoco_version)
+    raise ValueError(
+      'Observations must be mappings from name to array and rewards a `CmdpReward`, but the specs are '
+      f'{observation} and {reward}.'
+    )
+  specs = Specs(
+    environment.task_name,
+    dict(observation),
+    environment.action_spec(),
+    reward,
+    environment.discount_spec(),
+    tuple(environment.constraint_names),
+    environment.action_repeat,
+    environment.episode_length,
+    environment.mujoco_version,
+  )
   for spec in _fields(specs):
     if not isinstance(spec, dm_specs.Array) or spec.dtype.hasobject:
       raise ValueError(f'Only arrays of numbers can lie in shared memory, not {spec}.')
@@ -214,7 +238,8 @@ class _Row:
     self._index = index
     self._observation = {name: array[index, ...] for name, array in arrays.observation.items()}
     self._action, self._reward, self._cost, self._discount = (
-        array[index, ...] for array in (arrays.action, arrays.reward, arrays.cost, arrays.discount))
+      array[index, ...] for array in (arrays.action, arrays.reward, arrays.cost, arrays.discount)
+    )
     self.is_over = True  # Whether the next step begins an episode.
 
   @property
@@ -232,8 +257,10 @@ class _Row:
   def write(self, timestep: dm_env.TimeStep, last_step_count: int) -> None:
     """Stores a time step. A first one, which has no reward and no discount, gets zeros and a discount of 1."""
     if timestep.observation.keys() != self._observation.keys():
-      raise ValueError(f'The environment returned observations {sorted(timestep.observation)}, its spec has '
-                       f'{sorted(self._observation)}.')
+      raise ValueError(
+        f'The environment returned observations {sorted(timestep.observation)}, its spec has '
+        f'{sorted(self._observation)}.'
+      )
     for name, destination in self._observation.items():
       _copy(destination, timestep.observation[name], name)
     if timestep.first():

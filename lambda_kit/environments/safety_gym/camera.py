@@ -22,8 +22,9 @@ class Camera:
     reflections: Whether the floor mirrors. False is cheaper and no longer identical.
   """
 
-  def __init__(self, model: Any, name: str, height: int, width: int, multisampling: int | None = None,
-               reflections: bool = True):
+  def __init__(
+    self, model: Any, name: str, height: int, width: int, multisampling: int | None = None, reflections: bool = True
+  ):
     if height < 1 or width < 1:
       raise ValueError(f'Pictures need at least one pixel, got {height}x{width}.')
     mujoco = opengl.import_mujoco()
@@ -51,7 +52,7 @@ class Camera:
     # Geoms come first, then sites. Sites have no bounding radius of their own; the corner of a box of their sizes is
     # beyond all their shapes. The floor has no bound, and is always seen.
     radii = np.concatenate([model.geom_rbound, np.linalg.norm(model.site_size, axis=1)])
-    radii[:model.ngeom][model.geom_rbound == 0] = np.inf
+    radii[: model.ngeom][model.geom_rbound == 0] = np.inf
     self._margins = -(radii + 1e-3)[:, None]
 
   def render(self, data: Any) -> np.ndarray:
@@ -60,10 +61,11 @@ class Camera:
     opengl.draw_into(self._context)
     hidden = self._out_of_sight(data)
     geom_alpha, site_alpha = model.geom_rgba[:, 3].copy(), model.site_rgba[:, 3].copy()
-    model.geom_rgba[hidden[:model.ngeom], 3] = 0  # MuJoCo leaves fully transparent objects out of a scene.
-    model.site_rgba[hidden[model.ngeom:], 3] = 0
-    mujoco.mjv_updateScene(model, data, self._options, self._perturbation, self._viewpoint,
-                           mujoco.mjtCatBit.mjCAT_ALL.value, self._scene)
+    model.geom_rgba[hidden[: model.ngeom], 3] = 0  # MuJoCo leaves fully transparent objects out of a scene.
+    model.site_rgba[hidden[model.ngeom :], 3] = 0
+    mujoco.mjv_updateScene(
+      model, data, self._options, self._perturbation, self._viewpoint, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene
+    )
     model.geom_rgba[:, 3], model.site_rgba[:, 3] = geom_alpha, site_alpha
     mujoco.mjr_render(self._rectangle, self._scene, self._context)
     mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
@@ -75,7 +77,9 @@ class Camera:
     half_width = math.atan(math.tan(half_height) * self._rectangle.width / self._rectangle.height)
     x, right, y, up = math.cos(half_width), math.sin(half_width), math.cos(half_height), math.sin(half_height)
     # Inward normals of the four sides of the view, which opens along -z of the camera.
-    normals = data.cam_xmat[self._id].reshape(3, 3) @ np.array([[x, -x, 0, 0], [0, 0, y, -y], [-right, -right, -up, -up]])
+    normals = data.cam_xmat[self._id].reshape(3, 3) @ np.array(
+      [[x, -x, 0, 0], [0, 0, y, -y], [-right, -right, -up, -up]]
+    )
     positions = np.concatenate([data.geom_xpos, data.site_xpos])
     depths = (positions - data.cam_xpos[self._id]) @ normals  # [n, 4]
     mirrored = depths - 2 * positions[:, 2:] * normals[2]

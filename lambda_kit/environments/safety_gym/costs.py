@@ -4,7 +4,8 @@ safety-gymnasium asks MuJoCo for the name of each geom of each contact, for each
 names are looked up once. Kinds of objects that this file doesn't know are asked for their cost themselves.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,13 @@ CostFunction = Callable[[], dict[str, float]]
 
 def cost_functions(task: Any) -> list[CostFunction]:
   """One function for each kind of object of a built task; each returns the named costs of the current state."""
-  from safety_gymnasium.assets import free_geoms, geoms, mocaps  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.assets import free_geoms  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.assets import geoms  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.assets import mocaps  # pylint: disable=g-import-not-at-top
+
   contact_kinds = {
-      geoms.Pillars: ('pillar', 'cost_pillars', 'cost'),
-      mocaps.Gremlins: ('gremlin', 'cost_gremlins', 'contact_cost'),
+    geoms.Pillars: ('pillar', 'cost_pillars', 'cost'),
+    mocaps.Gremlins: ('gremlin', 'cost_gremlins', 'contact_cost'),
   }
   functions = []
   for obstacle in task._obstacles:  # pylint: disable=protected-access

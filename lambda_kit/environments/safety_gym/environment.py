@@ -1,11 +1,11 @@
 """safety-gymnasium's tasks as `core.Environment`: 64x64 images, vectors, or both, with costs in the reward."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from dm_env import specs
-import gin
 import numpy as np
 
+import gin
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import camera as camera_lib
@@ -14,9 +14,9 @@ from lambda_kit.environments.safety_gym import world
 
 # Position in the robot's frame and vertical field of view of the first-person cameras in the original Safety-Gym.
 ORIGINAL_CAMERAS = {
-    'Point': ((0.0, 0.0, 0.15), 90.0),
-    'Car': ((0.0, 0.1, 0.2), 45.0),
-    'Doggo': ((0.125, 0.0, 0.2), 100.0),
+  'Point': ((0.0, 0.0, 0.15), 90.0),
+  'Car': ((0.0, 0.1, 0.2), 45.0),
+  'Doggo': ((0.125, 0.0, 0.2), 100.0),
 }
 _SOURCES = ('image', 'vector')
 
@@ -44,10 +44,21 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     frameskip_probability: See `Simulation`.
   """
 
-  def __init__(self, seed: int, task: str, observations: Sequence[str] = ('image',),
-               constraints: Sequence[str] = ('sum',), lidar_powers: Sequence[float] = (), image_size: int = 64,
-               original_camera: bool = False, multisampling: int | None = None, reflections: bool = True,
-               box_alpha: float = 1.0, episode_length: int | None = None, frameskip_probability: float = 1.0):
+  def __init__(
+    self,
+    seed: int,
+    task: str,
+    observations: Sequence[str] = ('image',),
+    constraints: Sequence[str] = ('sum',),
+    lidar_powers: Sequence[float] = (),
+    image_size: int = 64,
+    original_camera: bool = False,
+    multisampling: int | None = None,
+    reflections: bool = True,
+    box_alpha: float = 1.0,
+    episode_length: int | None = None,
+    frameskip_probability: float = 1.0,
+  ):
     observations = tuple(observations)
     if not observations or any(name not in _SOURCES for name in observations):
       raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
@@ -55,15 +66,18 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
     super().__init__(seed, task, tuple(constraints))
     self._simulation = simulation_lib.Simulation(
-        task, episode_length=episode_length, frameskip_probability=frameskip_probability)
+      task, episode_length=episode_length, frameskip_probability=frameskip_probability
+    )
     self._task = self._simulation.task
     self._observations = observations
     self._lidar_powers = np.asarray(lidar_powers, float)
     if self._lidar_powers.ndim != 1 or not np.all(self._lidar_powers > 0):
       raise ValueError(f'SafetyGymnasium.lidar_powers must be a tuple of positive numbers, got {lidar_powers!r}.')
     if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
-      raise ValueError(f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, of which it is not known '
-                       'what is a lidar. Leave them ().')
+      raise ValueError(
+        f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, of which it is not known '
+        'what is a lidar. Leave them ().'
+      )
     self._image_size = image_size
     self._camera_options = dict(multisampling=multisampling, reflections=reflections)
     self._picture: world.PictureModel | None = None
@@ -90,8 +104,8 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
 
   def observation_spec(self) -> dict[str, specs.Array]:
     shapes = {
-        'image': specs.BoundedArray((self._image_size, self._image_size, 3), np.uint8, 0, 255, name='image'),
-        'vector': specs.Array((self._vector_size(),), np.float64, name='vector'),
+      'image': specs.BoundedArray((self._image_size, self._image_size, 3), np.uint8, 0, 255, name='image'),
+      'vector': specs.Array((self._vector_size(),), np.float64, name='vector'),
     }
     return {name: shapes[name] for name in self._observations}
 
@@ -123,7 +137,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     vector = self._simulation.vector()
     if not self._lidar_powers.size:
       return vector
-    readings = vector[vector.size - self._simulation.num_lidar_readings:]
+    readings = vector[vector.size - self._simulation.num_lidar_readings :]
     return np.concatenate([vector, np.power(readings[None], self._lidar_powers[:, None]).ravel()])
 
   def _vector_size(self) -> int:
@@ -134,8 +148,9 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       self._picture = world.PictureModel(self._simulation.xml)
       self._picture.follow(self._task.model)
     if (height, width) not in self._cameras:
-      self._cameras[height, width] = camera_lib.Camera(self._picture.model, 'vision', height, width,
-                                                       **self._camera_options)
+      self._cameras[height, width] = camera_lib.Camera(
+        self._picture.model, 'vision', height, width, **self._camera_options
+      )
     return self._cameras[height, width]
 
   def _constraint_costs(self, costs: dict[str, float]) -> np.ndarray:
@@ -145,12 +160,17 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
 
   def _check_constraints(self) -> None:
     # The timer hides the buttons' costs in the first steps of an episode; their names are known all the same.
-    terms = set(self._simulation.costs()) | {f'cost_{o.name}' for o in self._task._obstacles  # pylint: disable=protected-access
-                                             if o.is_constrained}
+    terms = set(self._simulation.costs()) | {
+      f'cost_{o.name}'
+      for o in self._task._obstacles  # pylint: disable=protected-access
+      if o.is_constrained
+    }
     for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
         known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})
-        raise ValueError(f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.')
+        raise ValueError(
+          f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.'
+        )
 
   def _find_camera_pose(self) -> tuple[Sequence[float], float]:
     robot = self._task.agent_name
@@ -167,7 +187,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     if self._box_alpha != 1.0:
       body = model.body('push_box')
       first = body.geomadr[0]
-      model.geom_rgba[first:first + body.geomnum[0], 3] = self._box_alpha
+      model.geom_rgba[first : first + body.geomnum[0], 3] = self._box_alpha
     opengl.import_mujoco().mj_camlight(model, self._task.data)  # Moves the camera in the data, too.
     if self._picture is not None:
       self._picture.follow(model)
@@ -175,4 +195,3 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
 
 def _belongs(term: str, constraint: str) -> bool:
   return term == f'cost_{constraint}' or term.startswith(f'cost_{constraint}_')
-

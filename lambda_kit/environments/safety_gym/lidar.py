@@ -7,9 +7,17 @@ a share of the reading also goes to the two neighbouring bins, so that readings 
 import numpy as np
 
 
-def pseudo_lidar(positions: np.ndarray, kinds: np.ndarray, num_kinds: int, agent_position: np.ndarray,
-                 agent_rotation: np.ndarray, num_bins: int, max_distance: float | None, exponential_gain: float,
-                 alias: bool) -> np.ndarray:
+def pseudo_lidar(
+  positions: np.ndarray,
+  kinds: np.ndarray,
+  num_kinds: int,
+  agent_position: np.ndarray,
+  agent_rotation: np.ndarray,
+  num_bins: int,
+  max_distance: float | None,
+  exponential_gain: float,
+  alias: bool,
+) -> np.ndarray:
   """Returns readings [num_kinds, num_bins] for objects at `positions` [n, 3] of `kinds` [n].
 
   Args:

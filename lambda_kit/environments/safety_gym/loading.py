@@ -10,13 +10,14 @@
 After the import gymnasium, dataclasses and `sys.modules` are as they were found, but for safety-gymnasium's own modules.
 """
 
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import functools
 import importlib
 import sys
 import types as python_types
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from lambda_kit import errors
@@ -35,6 +36,7 @@ class SimulatorMissing(errors.UserError, ImportError):
 
 class TaskSpec(NamedTuple):
   """What safety-gymnasium registers of a task."""
+
   entry_point: str  # 'module:class'.
   kwargs: dict[str, Any]
   max_episode_steps: int
@@ -53,8 +55,10 @@ def tasks() -> dict[str, TaskSpec]:
 def safety_gymnasium() -> Any:
   """Returns the imported package."""
   if 'safety_gymnasium' in sys.modules and not _tasks:
-    raise SimulatorMissing('safety_gymnasium was imported before lambda_kit could adapt it. Leave its import to '
-                           'lambda_kit: lambda_kit.environments.safety_gym.loading.safety_gymnasium().')
+    raise SimulatorMissing(
+      'safety_gymnasium was imported before lambda_kit could adapt it. Leave its import to '
+      'lambda_kit: lambda_kit.environments.safety_gym.loading.safety_gymnasium().'
+    )
   try:
     mujoco = opengl.import_mujoco()
     gymnasium = importlib.import_module('gymnasium')
@@ -63,13 +67,17 @@ def safety_gymnasium() -> Any:
       package = importlib.import_module('safety_gymnasium')
       importlib.import_module('safety_gymnasium.builder')  # All tasks, with their dataclasses.
   except ImportError as error:
-    raise SimulatorMissing(f'The Safety-Gymnasium tasks are not installed here ({error}). Install them: {INSTALL}. '
-                           'The built-in CMDP (gin/tasks/grid*.gin) needs no simulator.') from error
+    raise SimulatorMissing(
+      f'The Safety-Gymnasium tasks are not installed here ({error}). Install them: {INSTALL}. '
+      'The built-in CMDP (gin/tasks/grid*.gin) needs no simulator.'
+    ) from error
   if mujoco.MjvOption().geomgroup.strides != (1,):
     import numpy as np  # pylint: disable=g-import-not-at-top
+
     raise SimulatorMissing(
-        f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
-        f'and goals would silently vanish from camera images. Install MuJoCo 3.1.4 or later: {INSTALL}.')
+      f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
+      f'and goals would silently vanish from camera images. Install MuJoCo 3.1.4 or later: {INSTALL}.'
+    )
   if hasattr(package, 'make'):  # The stand-in's: at the first call.
     _adapt(package, mujoco, gymnasium, rendering)
   physics.warn_if_different(mujoco.__version__)
@@ -78,7 +86,9 @@ def safety_gymnasium() -> Any:
 
 def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
   """Takes the stand-ins out of the package, and has it do what it did with its own versions of everything."""
-  from safety_gymnasium.bases import base_agent, underlying  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.bases import base_agent  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.bases import underlying  # pylint: disable=g-import-not-at-top
+
   for name in ('vector', 'wrappers', 'make', 'make_ma'):
     delattr(package, name)
   package.gymnasium_register = gymnasium.register
@@ -103,6 +113,7 @@ def _array_defaults() -> Iterator[None]:
         if not name.startswith('__') and default.__class__.__hash__ is None:
           setattr(cls, name, dataclasses.field(default_factory=functools.partial(_same, default)))
       return original(cls, **options)
+
     return decorate if cls is None else decorate(cls)
 
   with mock.patch.object(dataclasses, 'dataclass', dataclass):
@@ -127,8 +138,13 @@ def _stand_ins() -> Iterator[None]:
       del sys.modules[name]
 
 
-def _register(id: str, entry_point: str, max_episode_steps: int,  # pylint: disable=redefined-builtin
-              kwargs: dict[str, Any], reward_threshold: float | None = None) -> None:
+def _register(
+  id: str,
+  entry_point: str,
+  max_episode_steps: int,  # pylint: disable=redefined-builtin
+  kwargs: dict[str, Any],
+  reward_threshold: float | None = None,
+) -> None:
   del reward_threshold
   _tasks[id] = TaskSpec(entry_point, kwargs, max_episode_steps)
 
@@ -149,6 +165,7 @@ def _as_float(value: Any) -> float:
 
 def _with_joints_by_array(method: Callable[[Any], None]) -> Callable[[Any], None]:
   """The method of an agent, whose model can be asked for the joint of a number in an array."""
+
   @functools.wraps(method)
   def wrapped(agent: Any) -> None:
     engine = agent.engine
@@ -156,6 +173,7 @@ def _with_joints_by_array(method: Callable[[Any], None]) -> Callable[[Any], None
     agent.set_engine(Facade(engine, model=model))
     method(agent)
     agent.set_engine(engine)
+
   return wrapped
 
 

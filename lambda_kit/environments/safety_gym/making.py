@@ -25,8 +25,10 @@ def make(task: str, **options: Any) -> gymnasium.Env:
   known = loading.tasks()
   if task not in known:
     near = difflib.get_close_matches(task, known, n=3, cutoff=0.4)
-    raise ValueError(f'Neither gymnasium nor safety-gymnasium has a task {task!r}.'
-                     + (f' Did you mean {", ".join(near)}?' if near else ''))
+    raise ValueError(
+      f'Neither gymnasium nor safety-gymnasium has a task {task!r}.'
+      + (f' Did you mean {", ".join(near)}?' if near else '')
+    )
   spec = known[task]
   module, name = spec.entry_point.split(':')
   with np.errstate(over='ignore'):  # In gymnasium's spaces, at each start.

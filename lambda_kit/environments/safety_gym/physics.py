@@ -65,13 +65,16 @@ def warn_if_different(mujoco_version: str) -> None:
   if mujoco_version == ORIGINAL or mujoco_version.startswith(f'{MEASURED}.'):
     return
   if _number(mujoco_version) > _number(MEASURED):
-    reason = ('boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures of 3.17 and '
-              '4.0 differ by 0.1 to 0.2 of 255')
+    reason = (
+      'boxes meet boxes differently since 3.4, the solver stops earlier since 3.11, and pictures of 3.17 and '
+      '4.0 differ by 0.1 to 0.2 of 255'
+    )
   else:
     reason = 'its physics was not compared with that of 2.3.3, for which the tasks were written'
   if sys.version_info >= (3, 14):
-    remedy = ('For Python 3.14 there are wheels of MuJoCo 3.8 and later only: use Python 3.11 to 3.13 for scores to '
-              'compare.')
+    remedy = (
+      'For Python 3.14 there are wheels of MuJoCo 3.8 and later only: use Python 3.11 to 3.13 for scores to compare.'
+    )
   else:
     remedy = f"For scores to compare: pip install 'mujoco=={MEASURED}.*'."
   logging.warning('The tasks run on MuJoCo %s rather than %s: %s. %s', mujoco_version, MEASURED, reason, remedy)

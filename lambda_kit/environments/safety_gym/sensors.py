@@ -20,14 +20,19 @@ class VectorSensors:
   def __init__(self, task: Any):
     from safety_gymnasium.bases import base_task  # pylint: disable=g-import-not-at-top
     from safety_gymnasium.tasks.safe_navigation.button import button_level0  # pylint: disable=g-import-not-at-top
+
     self._task = task
     self.size = int(np.prod(task.observation_space.shape))
     lidars = [o for o in task._obstacles if o.is_lidar_observed]  # pylint: disable=protected-access
     has_compass = any(getattr(o, 'is_comp_observed', False) for o in task._obstacles)  # pylint: disable=protected-access
     bodies = [_bodies(task, obstacle) for obstacle in lidars]
-    self._ask_task = (type(task).obs not in (base_task.BaseTask.obs, button_level0.ButtonLevel0.obs)
-                      or task.lidar_conf.type != 'pseudo' or has_compass or any(b is None for b in bodies)
-                      or not task.agent.sensor_conf.sensors_angle_components)
+    self._ask_task = (
+      type(task).obs not in (base_task.BaseTask.obs, button_level0.ButtonLevel0.obs)
+      or task.lidar_conf.type != 'pseudo'
+      or has_compass
+      or any(b is None for b in bodies)
+      or not task.agent.sensor_conf.sensors_angle_components
+    )
     self.num_readings = None if self._ask_task else len(lidars) * task.lidar_conf.num_bins
     if self._ask_task:
       return
@@ -57,9 +62,16 @@ class VectorSensors:
     parts += [_rotation(readings[address]).ravel() for address in self._balls]
     if self._num_kinds:
       rings = lidar.pseudo_lidar(
-          data.xpos[self._bodies], self._kinds, self._num_kinds, data.xpos[self._agent],
-          data.xmat[self._agent].reshape(3, 3), task.lidar_conf.num_bins, task.lidar_conf.max_dist,
-          task.lidar_conf.exp_gain, task.lidar_conf.alias)
+        data.xpos[self._bodies],
+        self._kinds,
+        self._num_kinds,
+        data.xpos[self._agent],
+        data.xmat[self._agent].reshape(3, 3),
+        task.lidar_conf.num_bins,
+        task.lidar_conf.max_dist,
+        task.lidar_conf.exp_gain,
+        task.lidar_conf.alias,
+      )
       if self._button_row is not None and task.buttons.timer != 0:
         rings[self._button_row] = 0  # Buttons are out of sight while a new goal is being drawn.
       parts.append(rings.ravel())
@@ -86,4 +98,5 @@ def _addresses(model: Any, sensor: str) -> np.ndarray:
 
 def _rotation(quaternion: np.ndarray) -> np.ndarray:
   from safety_gymnasium.utils import task_utils  # pylint: disable=g-import-not-at-top
+
   return task_utils.quat2mat(quaternion)

@@ -6,7 +6,7 @@ call moves the solver's warm start, and with it the last digits of the physics.
 """
 
 import difflib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lambda_kit.environments.safety_gym import world
 
 class Advance(NamedTuple):
   """What one simulator step returned."""
+
   reward: float
   costs: dict[str, float]  # By safety-gymnasium's names, 'cost_sum' among them.
   terminated: bool
@@ -40,6 +41,7 @@ class Simulation:
       raise ValueError(f'frameskip_probability must be in (0, 1], got {frameskip_probability}.')
     spec = find_task(task_id)
     from safety_gymnasium import builder  # pylint: disable=g-import-not-at-top
+
     self._mujoco = opengl.import_mujoco()
     with world.quick_compilation(), np.errstate(over='ignore'):  # In gymnasium's spaces, at each start.
       self._builder = builder.Builder(**spec.kwargs)
@@ -53,8 +55,10 @@ class Simulation:
     self.reset(0)  # Builds the world, so that specs, sensors and cameras can be made.
     self._vector_sensors = sensors.VectorSensors(self.task)
     self._cost_functions = costs_lib.cost_functions(self.task)
-    self._has_static_costs = bool(self.task._is_load_static_geoms  # pylint: disable=protected-access
-                                  and self.task.static_geoms_contact_cost)
+    self._has_static_costs = bool(
+      self.task._is_load_static_geoms  # pylint: disable=protected-access
+      and self.task.static_geoms_contact_cost
+    )
 
   @property
   def vector_size(self) -> int:
@@ -114,6 +118,7 @@ class Simulation:
   def _place_next_goal(self) -> bool:
     """Returns True if the episode ends because there is no room for another goal."""
     from safety_gymnasium.utils import common_utils  # pylint: disable=g-import-not-at-top
+
     task = self.task
     if not task.mechanism_conf.continue_goal:
       return True
@@ -155,10 +160,16 @@ class Simulation:
 
 def find_task(task_id: str) -> loading.TaskSpec:
   """Returns the registered specification of a task that `Builder` builds."""
-  known = {name: spec for name, spec in loading.tasks().items()
-           if spec.entry_point == 'safety_gymnasium.builder:Builder' and 'Vision' not in name and 'Debug' not in name}
+  known = {
+    name: spec
+    for name, spec in loading.tasks().items()
+    if spec.entry_point == 'safety_gymnasium.builder:Builder' and 'Vision' not in name and 'Debug' not in name
+  }
   if task_id in known:
     return known[task_id]
   near = difflib.get_close_matches(task_id, known, n=3, cutoff=0.4)
-  raise ValueError(f'There is no safety-gymnasium task {task_id!r}.' + (f' Did you mean {", ".join(near)}?' if near else '')
-                   + ' (Images are a matter of `observations`, not of the task id.)')
+  raise ValueError(
+    f'There is no safety-gymnasium task {task_id!r}.'
+    + (f' Did you mean {", ".join(near)}?' if near else '')
+    + ' (Images are a matter of `observations`, not of the task id.)'
+  )

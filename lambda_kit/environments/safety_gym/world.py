@@ -5,11 +5,12 @@ large pictures of the sky, which never change. Here the world is compiled with p
 in about 10 ms. A camera gets a second model, with the sky, compiled once, into which each layout's numbers are copied.
 """
 
+from collections.abc import Iterator
 import contextlib
 import functools
 import io
 import re
-from typing import Any, Iterator
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -50,8 +51,9 @@ class PictureModel:
 
 def numeric_fields(model: Any) -> tuple[str, ...]:
   """Names of a model's arrays, textures left out."""
-  return tuple(name for name in dir(model)
-               if not name.startswith(('_', 'tex_')) and isinstance(getattr(model, name), np.ndarray))
+  return tuple(
+    name for name in dir(model) if not name.startswith(('_', 'tex_')) and isinstance(getattr(model, name), np.ndarray)
+  )
 
 
 @contextlib.contextmanager
@@ -59,6 +61,7 @@ def quick_compilation() -> Iterator[None]:
   """While this is active, safety-gymnasium builds its worlds by `compile_layout`."""
   loading.safety_gymnasium()
   from safety_gymnasium import world  # pylint: disable=g-import-not-at-top
+
   mujoco = loading.Facade(world.mujoco, MjModel=loading.Facade(world.mujoco.MjModel, from_xml_string=compile_layout))
   yaml = world.yaml
   reader = loading.Facade(yaml, load=lambda file, Loader: _load_yaml(file.name, yaml.load, Loader))

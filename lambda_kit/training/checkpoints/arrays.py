@@ -4,11 +4,12 @@ The header's metadata hold a SHA-256 of all the rest of the file, so that every 
 pickled.
 """
 
+from collections.abc import Iterator, Mapping
 import hashlib
 import json
 import os
 import pathlib
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +17,24 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from lambda_kit.training.checkpoints import errors
 from lambda_kit import files
+from lambda_kit.training.checkpoints import errors
 
 # By their names in safetensors.
 _DTYPES = {
-    'BOOL': np.dtype(bool), 'U8': np.dtype('uint8'), 'I8': np.dtype('int8'), 'U16': np.dtype('uint16'),
-    'I16': np.dtype('int16'), 'U32': np.dtype('uint32'), 'I32': np.dtype('int32'), 'U64': np.dtype('uint64'),
-    'I64': np.dtype('int64'), 'F16': np.dtype('float16'), 'BF16': np.dtype(jnp.bfloat16), 'F32': np.dtype('float32'),
-    'F64': np.dtype('float64'),
+  'BOOL': np.dtype(bool),
+  'U8': np.dtype('uint8'),
+  'I8': np.dtype('int8'),
+  'U16': np.dtype('uint16'),
+  'I16': np.dtype('int16'),
+  'U32': np.dtype('uint32'),
+  'I32': np.dtype('int32'),
+  'U64': np.dtype('uint64'),
+  'I64': np.dtype('int64'),
+  'F16': np.dtype('float16'),
+  'BF16': np.dtype(jnp.bfloat16),
+  'F32': np.dtype('float32'),
+  'F64': np.dtype('float64'),
 }
 _SUPPORTED = frozenset(dtype.name for dtype in _DTYPES.values())
 
@@ -39,6 +49,7 @@ _MAX_NAMED = 5  # Differences in one message.
 
 class _Field(NamedTuple):
   """What an array must be."""
+
   shape: tuple[int, ...]
   dtype: str
 
@@ -87,15 +98,16 @@ def load_arrays(path: str | os.PathLike, like: Any) -> Any:
   if differences:
     more = len(differences) - _MAX_NAMED
     listed = '; '.join(differences[:_MAX_NAMED]) + (f'; and {more} more' if more > 0 else '')
-    raise errors.MismatchError(f'{path} holds other arrays than this run has: {listed}. Use the configuration with '
-                               'which the file was written.')
+    raise errors.MismatchError(
+      f'{path} holds other arrays than this run has: {listed}. Use the configuration with which the file was written.'
+    )
   return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected])
 
 
 def load_metadata(path: str | os.PathLike) -> dict[str, str]:
   """Reads what `save_arrays` was given as metadata."""
   content = _read_checked(pathlib.Path(path))
-  header = json.loads(content[8:8 + _header_size(content)])
+  header = json.loads(content[8 : 8 + _header_size(content)])
   return {key: value for key, value in header['__metadata__'].items() if key != _KEY}
 
 
@@ -108,11 +120,13 @@ def to_bytes(tree: Any, metadata: Mapping[str, str]) -> bytes:
   for name, leaf in _named_leaves(tree):
     arrays[name] = np.asarray(leaf, order='C')
     if arrays[name].dtype.name not in _SUPPORTED:
-      raise TypeError(f'Leaf {name!r} has dtype {arrays[name].dtype}, which can not be stored. '
-                      f'Those that can: {", ".join(sorted(_SUPPORTED))}.')
+      raise TypeError(
+        f'Leaf {name!r} has dtype {arrays[name].dtype}, which can not be stored. '
+        f'Those that can: {", ".join(sorted(_SUPPORTED))}.'
+      )
   content = safetensors.numpy.save(arrays, {**metadata, _KEY: '0' * _DIGITS})
   start = content.index(_MARK) + len(_MARK)
-  return b''.join((content[:start], _checksum(content, start), memoryview(content)[start + _DIGITS:]))
+  return b''.join((content[:start], _checksum(content, start), memoryview(content)[start + _DIGITS :]))
 
 
 def _named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -146,10 +160,11 @@ def _read_checked(path: pathlib.Path) -> bytes:
   end = 8 + _header_size(content)
   mark = content.find(_MARK, 8, end)
   if mark < 0:
-    raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged, or was not written by lambda_kit: no '
-                              'checksum in its header')
+    raise errors.DamagedError(
+      f'{path} ({len(content)} bytes) is damaged, or was not written by lambda_kit: no checksum in its header'
+    )
   start = mark + len(_MARK)
-  if content[start:start + _DIGITS] != _checksum(content, start):
+  if content[start : start + _DIGITS] != _checksum(content, start):
     raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged: its checksum is not that of its content')
   return content
 
@@ -162,5 +177,5 @@ def _checksum(content: bytes, start: int) -> bytes:
   """Of all but the digits of the checksum itself, which begin at `start`."""
   view = memoryview(content)
   digest = hashlib.sha256(view[:start])
-  digest.update(view[start + _DIGITS:])
+  digest.update(view[start + _DIGITS :])
   return digest.hexdigest().encode()

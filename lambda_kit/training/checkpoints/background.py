@@ -1,10 +1,11 @@
 """Saving beside the training: the values are copied at once, and written by a thread."""
 
+from collections.abc import Mapping
 from concurrent import futures
 import json
 import operator
 import pathlib
-from typing import Any, Mapping
+from typing import Any
 
 from absl import logging
 import jax
@@ -29,8 +30,9 @@ class BackgroundSaver:
     self._failures = 0
     self._last_error: Exception | None = None
 
-  def save(self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any],
-           score: Mapping[str, Any] | None = None) -> None:
+  def save(
+    self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
+  ) -> None:
     """Saves the values of this moment; see `CheckpointStore.save`. Waits for the previous save, whatever came of it.
 
     What goes wrong while writing is logged and counted, and raised by `wait` only. A state that JSON can't hold and a
@@ -71,8 +73,9 @@ class BackgroundSaver:
   def __exit__(self, *error) -> None:
     self.close()
 
-  def _write(self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any],
-             score: Mapping[str, Any] | None) -> pathlib.Path:
+  def _write(
+    self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None
+  ) -> pathlib.Path:
     try:
       return self._store.save(step, arrays, state, score)
     except Exception as error:

@@ -1,9 +1,9 @@
 """What can be wrong with a checkpoint or an exported policy. Messages name the file and the remedy, if there is one."""
 
+from collections.abc import Iterator
 import contextlib
 import errno
 import pathlib
-from typing import Iterator
 
 from lambda_kit import errors
 

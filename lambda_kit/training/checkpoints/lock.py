@@ -60,15 +60,23 @@ def _lock(descriptor: int, folder: pathlib.Path) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except OSError as error:
     if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-      raise WorkdirLockedError(f'{folder} is in use by {_holder(descriptor)}. Wait for that run to end, stop it, or '
-                               'choose another folder with --workdir.') from None
-    raise OSError(error.errno, f'The workdir can not be locked: {error.strerror}. Choose one on a local disk with '
-                  '--workdir', str(folder)) from error
+      raise WorkdirLockedError(
+        f'{folder} is in use by {_holder(descriptor)}. Wait for that run to end, stop it, or '
+        'choose another folder with --workdir.'
+      ) from None
+    raise OSError(
+      error.errno,
+      f'The workdir can not be locked: {error.strerror}. Choose one on a local disk with --workdir',
+      str(folder),
+    ) from error
 
 
 def _describe_holder(descriptor: int) -> None:
-  holder = {'pid': os.getpid(), 'host': socket.gethostname(),
-            'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds')}
+  holder = {
+    'pid': os.getpid(),
+    'host': socket.gethostname(),
+    'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds'),
+  }
   with contextlib.suppress(OSError):  # A full disk. The lock holds without a description, too.
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)

@@ -1,12 +1,12 @@
 """The manifest of a checkpoint: which files it has, how large they are, and their checksums."""
 
+from collections.abc import Mapping
 import dataclasses
 import hashlib
 import pathlib
-from typing import Any, Mapping
+from typing import Any
 
 from lambda_kit.training.checkpoints import errors
-from lambda_kit import files
 from lambda_kit.training.checkpoints import sealed
 
 NAME = 'manifest.json'
@@ -18,6 +18,7 @@ _VERSION = 1
 @dataclasses.dataclass(frozen=True)
 class Entry:
   """One file."""
+
   size: int  # Bytes.
   sha256: str
 
@@ -29,6 +30,7 @@ class Entry:
 @dataclasses.dataclass(frozen=True)
 class Manifest:
   """What `manifest.json` says."""
+
   step: int
   score: Mapping[str, Any] | None  # See `scores.py`.
   files: Mapping[str, Entry]

@@ -5,8 +5,9 @@ constraint, and `cost_limit`, what each of them may be. It is stored with the ch
 told from the folders alone.
 """
 
+from collections.abc import Mapping
 import math
-from typing import Any, Mapping
+from typing import Any
 
 _KEYS = frozenset({'episode_return', 'cost_return', 'cost_limit'})
 

@@ -1,9 +1,10 @@
 """JSON files that say what they are, and hold a checksum of their own content."""
 
+from collections.abc import Mapping
 import hashlib
 import json
 import pathlib
-from typing import Any, Mapping
+from typing import Any
 
 from lambda_kit.training.checkpoints import errors
 
@@ -42,8 +43,9 @@ def read(path: pathlib.Path, format_name: str, version: int, remedy: str) -> dic
   if text != _dump({**checked, _KEY: _checksum(checked)}):
     raise errors.DamagedError(f'{path} has another checksum than its content')
   if content['version'] != version:
-    raise errors.CheckpointError(f'{path} has version {content["version"]} of the format, and this code reads version '
-                                 f'{version}. {remedy}')
+    raise errors.CheckpointError(
+      f'{path} has version {content["version"]} of the format, and this code reads version {version}. {remedy}'
+    )
   return checked
 
 

@@ -1,15 +1,16 @@
 """The checkpoints of one run, each a folder that is there as a whole or not at all.
 
-    checkpoints/
-      step_000000012345/
-        learner.safetensors    the arrays that were saved under the name `learner`
-        state.json             all else that the run needs to go on
-        manifest.json          sizes and checksums of the other files, and the score
-      step_000000012345.damaged          set aside, never deleted
-      step_000000023456.partial.4711     being written, or being deleted, by process 4711
-      step_000000012345.replaced.4711    being replaced by process 4711
+checkpoints/
+  step_000000012345/
+    learner.safetensors    the arrays that were saved under the name `learner`
+    state.json             all else that the run needs to go on
+    manifest.json          sizes and checksums of the other files, and the score
+  step_000000012345.damaged          set aside, never deleted
+  step_000000023456.partial.4711     being written, or being deleted, by process 4711
+  step_000000012345.replaced.4711    being replaced by process 4711
 """
 
+from collections.abc import Iterable, Mapping
 import dataclasses
 import errno
 import json
@@ -18,13 +19,13 @@ import os
 import pathlib
 import re
 import shutil
-from typing import Any, Iterable, Mapping
+from typing import Any
 
 from absl import logging
 
+from lambda_kit import files
 from lambda_kit.training.checkpoints import arrays as arrays_lib
 from lambda_kit.training.checkpoints import errors
-from lambda_kit import files
 from lambda_kit.training.checkpoints import manifest as manifest_lib
 from lambda_kit.training.checkpoints import scores
 
@@ -37,6 +38,7 @@ _LEFTOVER = re.compile(r'(step_\d{12,})\.(partial|replaced)\.(\d{1,9})')
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
   """A checkpoint whose files were found to be good."""
+
   path: pathlib.Path
   step: int
   state: dict[str, Any]
@@ -46,8 +48,10 @@ class Checkpoint:
   def load(self, name: str, like: Any) -> Any:
     """Reads the arrays that were saved under a name; see `arrays.load_arrays`."""
     if name not in self.names:
-      raise errors.MismatchError(f'{self.path} has no arrays named {name!r}, only {list(self.names)}. Resume with the '
-                                 'configuration with which it was written.')
+      raise errors.MismatchError(
+        f'{self.path} has no arrays named {name!r}, only {list(self.names)}. Resume with the '
+        'configuration with which it was written.'
+      )
     return arrays_lib.load_arrays(self.path / _file_of(name), like)
 
 
@@ -66,8 +70,9 @@ class CheckpointStore:
     self._keep = keep
     self._remove_leftovers()
 
-  def save(self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any],
-           score: Mapping[str, Any] | None = None) -> pathlib.Path:
+  def save(
+    self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
+  ) -> pathlib.Path:
     """Writes a checkpoint, then deletes those that need not be kept. One of the same step is replaced.
 
     Args:
@@ -112,8 +117,9 @@ class CheckpointStore:
         _remove(partial)
         _restore_or_remove(replaced, target)
     except OSError as error:
-      raise OSError(error.errno, f'The checkpoint can not be written: {error.strerror or error}. {_remedy(error)}',
-                    str(target)) from error
+      raise OSError(
+        error.errno, f'The checkpoint can not be written: {error.strerror or error}. {_remedy(error)}', str(target)
+      ) from error
     self._prune(step)
     return target
 
@@ -132,8 +138,9 @@ class CheckpointStore:
     found = self._first_good(step for step in reversed(self.steps()) if before is None or step < before)
     if found is None and before is None and (damaged := self._names(_DAMAGED)):
       raise errors.CheckpointError(
-          f'No checkpoint in {self._folder} can be used; damaged are {", ".join(sorted(damaged))}. Copy a good one '
-          'from a backup into the folder, or remove the damaged ones to start from the beginning.')
+        f'No checkpoint in {self._folder} can be used; damaged are {", ".join(sorted(damaged))}. Copy a good one '
+        'from a backup into the folder, or remove the damaged ones to start from the beginning.'
+      )
     return found
 
   def best(self) -> Checkpoint | None:
@@ -201,7 +208,7 @@ class CheckpointStore:
   def _prune(self, saved: int) -> None:
     """Deletes what need not be kept, except what can't be read: that is for `newest` to judge."""
     found = self._scores()
-    kept = {saved, *sorted(found)[-self._keep:], *scores.rank_safe(found)[:1]}
+    kept = {saved, *sorted(found)[-self._keep :], *scores.rank_safe(found)[:1]}
     for step in sorted(found.keys() - kept):
       path = self._path_of(step)
       doomed = path.with_name(f'{path.name}.partial.{os.getpid()}')

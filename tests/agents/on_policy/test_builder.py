@@ -24,9 +24,13 @@ _NARROW = dict(hidden_sizes=(8,), image_factory=functools.partial(encoders.Image
 
 
 def _build(environment, method=None, **options):
-  agent = builder.OnPolicyAgent(method or ppo.Ppo(iterations=2), functools.partial(gaussian.GaussianPolicy, **_NARROW),
-                                functools.partial(gaussian.ObservationCritic, **_NARROW), critic_iterations=2,
-                                **options)
+  agent = builder.OnPolicyAgent(
+    method or ppo.Ppo(iterations=2),
+    functools.partial(gaussian.GaussianPolicy, **_NARROW),
+    functools.partial(gaussian.ObservationCritic, **_NARROW),
+    critic_iterations=2,
+    **options,
+  )
   return agent.build(specs.of(environment, 5.0))
 
 
@@ -40,19 +44,23 @@ class _Nowhere:
 def _run(agent, environment, epochs=1):
   learner = agent.make_learner(None, 0)
   actor = actor_lib.Actor(agent.make_actor_core(evaluation=False), learner, 1)
-  loop = rollout_loop.RolloutLoop(loops.parts(environment, actor, learner, None), steps_per_epoch=40,
-                                  num_environments=1)
+  loop = rollout_loop.RolloutLoop(
+    loops.parts(environment, actor, learner, None), steps_per_epoch=40, num_environments=1
+  )
   loop.connect(_Nowhere())
   for _ in range(epochs):
     loop.advance()
   return learner, loop
 
 
-@pytest.mark.parametrize('method, observations, num_constraints', [
-    (None, ('vector',), 2), (None, ('image', 'vector'), 1), (cpo.Cpo(), ('image',), 1)])
+@pytest.mark.parametrize(
+  'method, observations, num_constraints',
+  [(None, ('vector',), 2), (None, ('image', 'vector'), 1), (cpo.Cpo(), ('image',), 1)],
+)
 def test_everything_learns_from_vectors_and_images(method, observations, num_constraints):
-  environment = grid_cmdp.GridCmdp(seed=0, episode_length=20, observations=observations,
-                                   num_constraints=num_constraints)
+  environment = grid_cmdp.GridCmdp(
+    seed=0, episode_length=20, observations=observations, num_constraints=num_constraints
+  )
   agent = _build(environment, method, image_chunk_size=16)
   before = jax.tree.map(np.array, agent.make_learner(None, 0).save())
   learner, _ = _run(agent, environment)
@@ -81,7 +89,8 @@ def test_advantages_and_targets_of_each_signal_have_discounts_of_their_own():
   environment = grid_cmdp.GridCmdp(seed=0, episode_length=3)
   writer = rollout_loop.rollouts.RolloutWriter(specs.of(environment), num_steps=2, num_environments=1)
   rollout = writer._rollout._replace(  # pylint: disable=protected-access
-      reward=np.ones((2, 1), np.float32), cost=np.full((2, 1, 1), 2.0, np.float32), is_last=np.array([[False], [True]]))
+    reward=np.ones((2, 1), np.float32), cost=np.full((2, 1, 1), 2.0, np.float32), is_last=np.array([[False], [True]])
+  )
   zeros = np.zeros((2, 1, 2), np.float32)
   returns = learning.Returns(discounts=np.array([0.5, 0.1]), lambdas=np.array([0.5, 1.0]))
   advantages, targets = learning.estimate(rollout, zeros, zeros, returns)
@@ -116,8 +125,13 @@ def test_evaluation_stays_within_bounds_and_the_exported_policy_does_the_same(no
   agent = _build(environment, noisy_evaluation=noisy)
   learner, actor_core = agent.make_learner(None, 0), agent.make_actor_core(evaluation=True)
   actor = actor_lib.Actor(actor_core, learner, 1)
-  exported.save(tmp_path / 'policy', actor_core, learner.get_variables(actor_core.variable_names), jax.random.PRNGKey(1),
-                exported.Description.of(specs.of(environment), {}))
+  exported.save(
+    tmp_path / 'policy',
+    actor_core,
+    learner.get_variables(actor_core.variable_names),
+    jax.random.PRNGKey(1),
+    exported.Description.of(specs.of(environment), {}),
+  )
   policy, actions = exported.load(tmp_path / 'policy'), []
   for episode in (3, 4, 3):
     actor.reseed(episode)
@@ -140,10 +154,10 @@ class _Free(grid_cmdp.GridCmdp):
     return ()
 
 
-@pytest.mark.parametrize('method, environment, message', [
-    (None, _Free(seed=0), 'has no cost'),
-    (cpo.Cpo(), grid_cmdp.GridCmdp(seed=0, num_constraints=2), 'one constraint'),
-])
+@pytest.mark.parametrize(
+  'method, environment, message',
+  [(None, _Free(seed=0), 'has no cost'), (cpo.Cpo(), grid_cmdp.GridCmdp(seed=0, num_constraints=2), 'one constraint')],
+)
 def test_bad_input_is_a_clear_message(method, environment, message):
   with pytest.raises(ValueError, match=message):
     _build(environment, method).make_learner(None, 0)

@@ -22,14 +22,20 @@ _SIZES = (4, 100)  # Images of a chunk: four chunks, the last of which is not fu
 
 def _networks(chunk_size):
   environment = grid_cmdp.GridCmdp(seed=0, observations=('image', 'vector'))
-  return gaussian.make_networks(specs.of(environment), functools.partial(gaussian.GaussianPolicy, **_NARROW),
-                                functools.partial(gaussian.ObservationCritic, **_NARROW), chunk_size)
+  return gaussian.make_networks(
+    specs.of(environment),
+    functools.partial(gaussian.GaussianPolicy, **_NARROW),
+    functools.partial(gaussian.ObservationCritic, **_NARROW),
+    chunk_size,
+  )
 
 
 def _observations(networks, *leading):
   rng = np.random.default_rng(0)
-  return {name: rng.integers(0, 256, (*leading, *spec.shape)).astype(spec.dtype)
-          for name, spec in networks.observation_spec.items()}
+  return {
+    name: rng.integers(0, 256, (*leading, *spec.shape)).astype(spec.dtype)
+    for name, spec in networks.observation_spec.items()
+  }
 
 
 def test_values_of_rollouts_are_those_of_all_images_at_once():
@@ -59,7 +65,7 @@ def test_gradients_and_fisher_products_are_those_of_all_images_at_once():
 def _temporary_bytes(chunk_size):
   networks = _networks(chunk_size)
   params = networks.policy.init(jax.random.PRNGKey(0))
-  loss = lambda params, observations: jnp.mean(networks.policy.apply(params, observations).mean**2)
+  loss = lambda params, observations: jnp.mean(networks.policy.apply(params, observations).mean ** 2)
   shapes = jax.eval_shape(lambda: _observations(networks, 200))
   return jax.jit(jax.grad(loss)).lower(params, shapes).compile().memory_analysis().temp_size_in_bytes
 

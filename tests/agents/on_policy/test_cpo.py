@@ -22,8 +22,9 @@ def _problem(seed, case):
     b = -0.9 * g + 0.1 * b  # What earns reward costs.
   # The half-space touches the trust region at |c| = sqrt(2 delta s).
   reach = np.sqrt(2.0 * _DELTA * b @ np.linalg.solve(matrix, b))
-  low, high = {cpo.RECOVER: (1.05, 3.0), cpo.RETURN: (0.05, 0.95), cpo.STAY: (-0.95, -0.05),
-               cpo.FREE: (-3.0, -1.05)}[case]
+  low, high = {cpo.RECOVER: (1.05, 3.0), cpo.RETURN: (0.05, 0.95), cpo.STAY: (-0.95, -0.05), cpo.FREE: (-3.0, -1.05)}[
+    case
+  ]
   return g, b, matrix, reach * rng.uniform(low, high)
 
 
@@ -39,8 +40,14 @@ def _solve(objective, g, b, matrix, c, with_cost):
   trust = dict(type='ineq', fun=lambda x: 2.0 * _DELTA - x @ matrix @ x, jac=lambda x: -2.0 * matrix @ x)
   cost = dict(type='ineq', fun=lambda x: -(c + b @ x), jac=lambda x: -b)
   start = -np.linalg.solve(matrix, b) * np.sqrt(_DELTA / (b @ np.linalg.solve(matrix, b)))
-  found = optimize.minimize(lambda x: objective @ x, start, jac=lambda x: objective, method='SLSQP',
-                            constraints=[trust, cost] if with_cost else [trust], options=dict(ftol=1e-12, maxiter=500))
+  found = optimize.minimize(
+    lambda x: objective @ x,
+    start,
+    jac=lambda x: objective,
+    method='SLSQP',
+    constraints=[trust, cost] if with_cost else [trust],
+    options=dict(ftol=1e-12, maxiter=500),
+  )
   assert found.success, found.message
   return found.fun
 
@@ -68,8 +75,9 @@ def test_without_a_safe_step_the_cost_falls_as_far_as_it_can(seed):
 
 def test_both_branches_of_the_dual_are_met():
   """Constraints that bind (nu > 0) and that don't (nu = 0), where the half-space cuts the trust region."""
-  binding = {(case, bool(_step(*_problem(seed, case))[0].nu > 0)) for case in (cpo.RETURN, cpo.STAY)
-             for seed in range(12)}
+  binding = {
+    (case, bool(_step(*_problem(seed, case))[0].nu > 0)) for case in (cpo.RETURN, cpo.STAY) for seed in range(12)
+  }
   assert {(cpo.RETURN, True), (cpo.STAY, True), (cpo.STAY, False)} <= binding
 
 
@@ -93,8 +101,11 @@ def test_updates_keep_what_they_promise(gap, case):
   networks, params, batch = fakes.policy_and_batch(num_steps=200, num_actions=2)
   method = cpo.Cpo(damping=0.01)
   state = method.init(params, 1)
-  update = jax.jit(lambda params: method.update(state, params, networks.policy.apply, batch,
-                                                fakes.episode_costs(5.0 + gap, 5.0), jax.random.PRNGKey(0)))
+  update = jax.jit(
+    lambda params: method.update(
+      state, params, networks.policy.apply, batch, fakes.episode_costs(5.0 + gap, 5.0), jax.random.PRNGKey(0)
+    )
+  )
   _, new_params, metrics = update(params)
   assert metrics['cpo_case'] == case and metrics['step_fraction'] > 0
   new = networks.policy.apply(new_params, batch.observation)

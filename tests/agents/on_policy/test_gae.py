@@ -30,8 +30,12 @@ def test_advantages_of_several_episodes_are_those_of_a_loop(lambda_):
   discounts = np.where(np.arange(12) == 7, 0.0, 0.99)
   # Within an episode the next value is that of the next observation; at its end it is another one.
   next_values = np.where(is_last, rng.normal(size=12), np.append(values[1:], 0.0))
-  found = jax.jit(gae.advantages)(*(np.asarray(x, np.float32) for x in (rewards, discounts)), is_last,
-                                  *(np.asarray(x, np.float32) for x in (values, next_values)), lambda_)
+  found = jax.jit(gae.advantages)(
+    *(np.asarray(x, np.float32) for x in (rewards, discounts)),
+    is_last,
+    *(np.asarray(x, np.float32) for x in (values, next_values)),
+    lambda_,
+  )
   expected = _by_loops(rewards, discounts, is_last, values, next_values, lambda_)
   np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 

@@ -9,15 +9,16 @@ from lambda_kit.agents.on_policy import gaussian
 from lambda_kit.agents.on_policy import ppo
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trpo
-from lambda_kit.safety import softplus
 from lambda_kit.models import normalizer
+from lambda_kit.safety import softplus
 from tests.agents.on_policy import fakes
 
 
 def _update(method, networks, params, batch, costs, num_constraints=1):
   state = method.init(params, num_constraints)
-  return jax.jit(lambda params: method.update(state, params, networks.policy.apply, batch, costs,
-                                              jax.random.PRNGKey(0)))(params)
+  return jax.jit(
+    lambda params: method.update(state, params, networks.policy.apply, batch, costs, jax.random.PRNGKey(0))
+  )(params)
 
 
 def test_gaussian_against_hand_numbers():
@@ -77,8 +78,9 @@ def test_softplus_multipliers_against_hand_numbers():
 def test_ppo_stops_once_the_policy_has_moved_far_enough():
   networks, params, batch = fakes.policy_and_batch(num_steps=300)
   costs = fakes.episode_costs(0.0, 5.0)
-  divergence = lambda params: surrogates.mean_kl(batch.weight, networks.policy.apply(params, batch.observation),
-                                                 batch.policy)
+  divergence = lambda params: surrogates.mean_kl(
+    batch.weight, networks.policy.apply(params, batch.observation), batch.policy
+  )
   _, new_params, metrics = _update(ppo.Ppo(iterations=5, learning_rate=1e-5), networks, params, batch, costs)
   assert metrics['policy_iterations'] == 5 and divergence(new_params) < 1e-4
   fast = ppo.Ppo(iterations=500, learning_rate=1e-2, target_kl=0.01, kl_margin=1.2)
@@ -115,8 +117,9 @@ def test_large_multipliers_make_costs_fall(method, size):
   networks, params, batch = fakes.policy_and_batch(num_steps=300, num_constraints=2)
   options = dict(learning_rate=3e-3, batch_size=size) if method is ppo.Ppo else {}
   solver = softplus.SoftplusLagrangian(initial_multiplier=20.0)
-  _, new_params, metrics = _update(method(solver, **options), networks, params, batch,
-                                   fakes.episode_costs([50.0, 50.0], [5.0, 5.0]), num_constraints=2)
+  _, new_params, metrics = _update(
+    method(solver, **options), networks, params, batch, fakes.episode_costs([50.0, 50.0], [5.0, 5.0]), num_constraints=2
+  )
   ratio = surrogates.ratios(networks.policy.apply(new_params, batch.observation), batch)
   assert jnp.sum(surrogates.cost_surrogates(ratio, batch)) < -0.005
   assert metrics['multiplier/0'] == pytest.approx(20.05, abs=1e-3)  # Softplus is nearly the identity there.
@@ -139,9 +142,16 @@ def test_trpo_stays_where_no_step_is_acceptable():
   jax.tree.map(lambda new, old: np.testing.assert_array_equal(np.isfinite(new), np.isfinite(old)), new_params, params)
 
 
-@pytest.mark.parametrize('build', [
-    lambda: ppo.Ppo(clip=0.0), lambda: ppo.Ppo(iterations=0), lambda: trpo.Trpo(shrinkage=1.0),
-    lambda: trpo.Trpo(target_kl=-1.0), lambda: softplus.SoftplusLagrangian(initial_multiplier=0.0)])
+@pytest.mark.parametrize(
+  'build',
+  [
+    lambda: ppo.Ppo(clip=0.0),
+    lambda: ppo.Ppo(iterations=0),
+    lambda: trpo.Trpo(shrinkage=1.0),
+    lambda: trpo.Trpo(target_kl=-1.0),
+    lambda: softplus.SoftplusLagrangian(initial_multiplier=0.0),
+  ],
+)
 def test_settings_that_make_no_sense_are_refused(build):
   with pytest.raises(ValueError, match='='):
     build()

@@ -34,14 +34,26 @@ class Recorder(test_environment_loop.Recorder, core.OnPolicyLearner):
     return np.stack([np.full(rows, self._step), np.arange(rows)], axis=-1).astype(np.float32)
 
   def collect(self, rollout):
-    self.rollouts.append(rollout._replace(**{name: np.array(getattr(rollout, name)) for name in (
-        'action', 'reward', 'cost', 'discount', 'is_last', 'weight')}))
+    self.rollouts.append(
+      rollout._replace(
+        **{
+          name: np.array(getattr(rollout, name))
+          for name in ('action', 'reward', 'cost', 'discount', 'is_last', 'weight')
+        }
+      )
+    )
 
 
 def _loop(recorder, length=5, kind=test_wrappers.Counter, **options):
   options = dict(dict(steps_per_epoch=12, num_environments=2), **options)
-  parts = loops.parts(kind(length=length), recorder, recorder, None, options.pop('max_failed_episodes', 0),
-                      environment_factory=lambda seed: kind(length=length))
+  parts = loops.parts(
+    kind(length=length),
+    recorder,
+    recorder,
+    None,
+    options.pop('max_failed_episodes', 0),
+    environment_factory=lambda seed: kind(length=length),
+  )
   loop = rollout_loop.RolloutLoop(parts, **options)
   loop.connect(recorder)
   return loop
@@ -51,7 +63,7 @@ def test_an_epoch_against_hand_numbers():
   recorder = Recorder()
   loop = _loop(recorder)
   loop.advance()
-  rollout, = recorder.rollouts
+  (rollout,) = recorder.rollouts
   # Six steps in two environments: an episode of five, and the first step of the next one, which is cut.
   np.testing.assert_array_equal(rollout.reward, np.array([[1, 2, 3, 4, 5, 1]] * 2, np.float32).T)
   np.testing.assert_array_equal(rollout.cost[..., 1], 10 * rollout.reward)
@@ -69,7 +81,9 @@ def test_an_epoch_against_hand_numbers():
   assert loop.state.total_cost.tolist() == [12, 320]
   rows = [row for kind, row in recorder.rows if kind == 'episode']
   assert [(row['episode'], row['environment_steps'], row['episode_return']) for row in rows] == [
-      (1, 10, 15), (2, 10, 15)]
+    (1, 10, 15),
+    (2, 10, 15),
+  ]
 
 
 def test_epochs_begin_with_new_episodes_of_the_same_number_in_all_environments():
@@ -87,7 +101,7 @@ def test_a_failed_step_does_not_count_and_ends_what_came_before():
   # Raises in the third step of episode 1, and in the reset of episode 2.
   loop = _loop(recorder, kind=test_environment_loop.Faulty, num_environments=1, max_failed_episodes=2)
   loop.advance()
-  rollout, = recorder.rollouts
+  (rollout,) = recorder.rollouts
   assert rollout.reward[:, 0].tolist() == [1, 2, 3, 4, 5, 1, 2, 0, 1, 2, 3, 4]
   assert rollout.weight[:, 0].tolist() == [1] * 7 + [0] + [1] * 4
   assert np.flatnonzero(rollout.is_last[:, 0]).tolist() == [4, 6, 7, 11]
@@ -107,13 +121,16 @@ def test_a_rollout_is_not_finished_early():
     writer.finish(np.zeros(2), 5.0)
 
 
-@pytest.mark.parametrize('options, message', [
+@pytest.mark.parametrize(
+  'options, message',
+  [
     (dict(steps_per_epoch=11), 'multiple of num_environments = 2'),
     (dict(num_environments=0), 'at least 1'),
     (dict(num_processes=4096), 'between 1 and the .* cores'),
     (dict(num_processes=0), 'between 1 and the .* cores'),
     (dict(num_environments=1, num_processes=2), 'more than num_environments = 1|between 1 and the 1 cores'),
-])
+  ],
+)
 def test_settings_that_make_no_sense_are_refused(options, message):
   with pytest.raises(ValueError, match=message):
     _loop(Recorder(), **options)

@@ -43,8 +43,9 @@ def test_fisher_products_are_those_of_the_dense_hessian_of_the_kl_divergence():
   hessian = jax.hessian(lambda flat: kl(outputs(flat), current))(flat)
   # The Fisher matrix as its definition has it: E[s s^T], the expectation over actions by quadrature (A = 1).
   nodes, probabilities = np.polynomial.hermite_e.hermegauss(20)
-  score = lambda node: jax.jacobian(lambda flat: outputs(flat).log_prob(
-      current.mean + jnp.exp(current.log_std) * node))(flat)
+  score = lambda node: jax.jacobian(
+    lambda flat: outputs(flat).log_prob(current.mean + jnp.exp(current.log_std) * node)
+  )(flat)
   scores = jax.jit(jax.vmap(score))(jnp.asarray(nodes, jnp.float32))
   fisher = jnp.einsum('n,m,nmp,nmq->pq', probabilities / probabilities.sum(), weight / weight.sum(), scores, scores)
   product = jax.jit(trust_region.fisher_product(outputs, kl, flat, damping=0.1))

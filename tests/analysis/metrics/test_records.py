@@ -9,8 +9,20 @@ import pytest
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.metrics import records
 
-_SCORE = records.SeedScore('PointGoal1', 'LAMBDA', 3, protocols.paper_protocol('PointGoal1'), 1_000_500, 18.8, (11.2,),
-                           (0.034,), 3600.0, 'abc', 'runs/3', '3.3.7')
+_SCORE = records.SeedScore(
+  'PointGoal1',
+  'LAMBDA',
+  3,
+  protocols.paper_protocol('PointGoal1'),
+  1_000_500,
+  18.8,
+  (11.2,),
+  (0.034,),
+  3600.0,
+  'abc',
+  'runs/3',
+  '3.3.7',
+)
 
 
 def _write(path, text):
@@ -19,8 +31,13 @@ def _write(path, text):
 
 
 def test_scores_survive_the_round_trip(tmp_path):
-  other = dataclasses.replace(_SCORE, task='Grid', cost_return=(1.0, 30.0), cost_regret=(0.1, 0.2), protocol=(
-      protocols.Protocol('Grid', 5000, 2, (5.0, 25.0), (('slip', '0.1'),))))
+  other = dataclasses.replace(
+    _SCORE,
+    task='Grid',
+    cost_return=(1.0, 30.0),
+    cost_regret=(0.1, 0.2),
+    protocol=(protocols.Protocol('Grid', 5000, 2, (5.0, 25.0), (('slip', '0.1'),))),
+  )
   path = _write(tmp_path / 'scores.json', records.dump_scores([_SCORE, other]))
   assert records.load_scores(path) == [_SCORE, other]
   assert _SCORE.safe and not other.safe  # 30 is over the second limit, 25.
@@ -68,7 +85,9 @@ def test_the_projects_own_scores_can_be_read():
     assert records.load_scores(path)
 
 
-@pytest.mark.parametrize('change, message', [
+@pytest.mark.parametrize(
+  'change, message',
+  [
     (lambda document: document.update(version=3), 'has version 3 of the schema; this reads versions 1, 2'),
     (lambda document: document['scores'][0].pop('mujoco'), "score 1: KeyError: 'mujoco'"),
     (lambda document: document['scores'][0].update(mujoco=3.3), 'score 1: ValueError: 3.3 is no version'),
@@ -76,7 +95,9 @@ def test_the_projects_own_scores_can_be_read():
     (lambda document: document['scores'][0].pop('cost_regret'), "score 1: KeyError: 'cost_regret'"),
     (lambda document: document['scores'][0].update(episode_return='high'), 'not a finite number'),
     (lambda document: document['scores'][0].update(cost_return=[None]), 'score 1'),
-    (lambda document: document['scores'].append(7), 'score 2')])
+    (lambda document: document['scores'].append(7), 'score 2'),
+  ],
+)
 def test_bad_files_are_refused(tmp_path, change, message):
   document = json.loads(records.dump_scores([_SCORE]))
   change(document)

@@ -9,8 +9,8 @@ from lambda_kit.analysis.metrics import scores
 def _episodes():
   # Returns 1 + 2 + 3 = 6 and -1 + 0 = -1; costs (0 + 1 + 1, 0) = (2, 0) and (0 + 4, 5 + 5) = (4, 10).
   return [
-      scores.summarize_episode([1, 2, 3], [[0, 0], [1, 0], [1, 0]], environment_steps=6),
-      scores.summarize_episode([-1, 0], [[0, 5], [4, 5]], environment_steps=4),
+    scores.summarize_episode([1, 2, 3], [[0, 0], [1, 0], [1, 0]], environment_steps=6),
+    scores.summarize_episode([-1, 0], [[0, 5], [4, 5]], environment_steps=4),
   ]
 
 

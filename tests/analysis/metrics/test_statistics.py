@@ -8,20 +8,31 @@ from lambda_kit.analysis.metrics import statistics
 
 # 6 tasks of 5 runs, and what rliable 1.2.0 says about them: library.get_interval_estimates with 50,000 repetitions of
 # metrics.aggregate_iqm, aggregate_mean and aggregate_optimality_gap, library.create_performance_profile with 20,000.
-_SCORES = [np.array(task) for task in (
-    [2.056, 1.142, 0.026, 0.305, 0.437], [0.895, 0.731, 1.064, 0.078, 0.465], [2.171, 0.923, 2.66, 1.525, 0.132],
-    [0.279, 0.854, 0.162, 1.5, 0.563], [0.615, 1.774, 1.813, 0.259, 0.303], [0.902, 0.566, 1.75, 0.169, 0.887])]
+_SCORES = [
+  np.array(task)
+  for task in (
+    [2.056, 1.142, 0.026, 0.305, 0.437],
+    [0.895, 0.731, 1.064, 0.078, 0.465],
+    [2.171, 0.923, 2.66, 1.525, 0.132],
+    [0.279, 0.854, 0.162, 1.5, 0.563],
+    [0.615, 1.774, 1.813, 0.259, 0.303],
+    [0.902, 0.566, 1.75, 0.169, 0.887],
+  )
+]
 _RLIABLE = {
-    statistics.interquartile_mean: (0.7595, 0.5145, 1.0834),
-    statistics.mean: (0.9002, 0.6737, 1.1304),
-    statistics.optimality_gap: (0.3483, 0.2302, 0.4704)}
+  statistics.interquartile_mean: (0.7595, 0.5145, 1.0834),
+  statistics.mean: (0.9002, 0.6737, 1.1304),
+  statistics.optimality_gap: (0.3483, 0.2302, 0.4704),
+}
 _THRESHOLDS = np.array([0.25, 0.5, 1.0, 1.5])
-_RLIABLE_PROFILE = ([0.8333333, 0.6333333, 0.3333333, 0.2333333], [0.7, 0.4666667, 0.1666667, 0.1],
-                    [0.9666667, 0.8, 0.5, 0.3666667])
+_RLIABLE_PROFILE = (
+  [0.8333333, 0.6333333, 0.3333333, 0.2333333],
+  [0.7, 0.4666667, 0.1666667, 0.1],
+  [0.9666667, 0.8, 0.5, 0.3666667],
+)
 
 
 class TestAgainstRliable:
-
   @pytest.mark.parametrize('statistic', list(_RLIABLE), ids=lambda function: function.__name__)
   def test_aggregates(self, statistic):
     value, low, high = _RLIABLE[statistic]
@@ -38,7 +49,6 @@ class TestAgainstRliable:
 
 
 class TestByHand:
-
   def test_interquartile_mean(self):
     # Of 8 values 2 are cut off at either end: the mean of 2, 3, 4 and 7.
     values = np.array([100.0, 1.0, 3.0, 2.0, 4.0, 7.0, -9.0, 8.0])
@@ -77,17 +87,23 @@ class TestByHand:
 
 
 class TestEfficiency:
-
   def test_measured(self):
     steps = [np.array([10, 20, 30])] * 2
     # 5 is reached at 20 and at 30: 25 steps on average, 2.5 times 10. The costs are then 20 and 40, 30 in the middle.
-    found = efficiency.measure(steps, [np.array([1, 5, 6]), np.array([1, 2, 5])], [np.array([9, 20, 9]),
-                                                                                  np.array([9, 9, 40])], 5.0, 10, 25.0)
+    found = efficiency.measure(
+      steps, [np.array([1, 5, 6]), np.array([1, 2, 5])], [np.array([9, 20, 9]), np.array([9, 9, 40])], 5.0, 10, 25.0
+    )
     assert found == efficiency.Efficiency(2.5, '=', False) and str(found) == '2.5×'
 
   def test_a_seed_that_never_gets_there_leaves_a_bound(self):
-    found = efficiency.measure([np.array([10, 20]), np.array([10, 40])], [np.array([1, 5]), np.array([1, 2])],
-                               [np.array([9, 20]), np.array([9, 20])], 5.0, 10, 25.0)
+    found = efficiency.measure(
+      [np.array([10, 20]), np.array([10, 40])],
+      [np.array([1, 5]), np.array([1, 2])],
+      [np.array([9, 20]), np.array([9, 20])],
+      5.0,
+      10,
+      25.0,
+    )
     assert found == efficiency.Efficiency(2.0, '>', True) and str(found) == '> 2×'
 
   def test_bounds_from_points(self):

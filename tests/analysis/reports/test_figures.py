@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from lambda_kit.benchmarks import synthetic_runs
+from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import comparison_figures
-from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis.reports import statistics_figures
 from lambda_kit.analysis.reports import summary
+from lambda_kit.benchmarks import synthetic_runs
 
 _COLORS = drawing.algorithm_colors(['LAMBDA', 'PPO'])
 
@@ -31,7 +31,6 @@ def _texts(figure):
 
 
 class TestLearningCurves:
-
   def test_medians_bands_and_limit(self, collected):
     figure = comparison_figures.learning_curves(collected, ['PointGoal1'], _COLORS)
     returns, costs, regrets = figure.axes
@@ -57,7 +56,6 @@ class TestLearningCurves:
 
 
 class TestOtherFigures:
-
   def test_trade_off(self, collected):
     figure = comparison_figures.trade_off(summary.sg6_summary([]), _COLORS)
     bars = [bar.get_height() for bar in figure.axes[0].patches]

@@ -6,23 +6,24 @@ import numpy as np
 import pytest
 
 from lambda_kit import types
-from lambda_kit.benchmarks import synthetic_runs
-from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis import drawing
+from lambda_kit.analysis import prediction_figures
+from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import media
-from lambda_kit.analysis import prediction_figures
 from lambda_kit.analysis.reports import predictions
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
 from lambda_kit.analysis.reports import runs
+from lambda_kit.benchmarks import synthetic_runs
 
 
 def _write_prediction(folder, scale=1.0):
   """Three steps, whose errors grow with `scale`; standing still is twice as wrong."""
   errors = np.array([0.1, 0.2, 0.3]) * scale
-  content = dict(environment_steps=1000, num_seen=5,
-                 errors=dict(vector=dict(model=errors.tolist(), last_seen=(2 * errors).tolist())))
+  content = dict(
+    environment_steps=1000, num_seen=5, errors=dict(vector=dict(model=errors.tolist(), last_seen=(2 * errors).tolist()))
+  )
   (folder / 'prediction.json').write_text(json.dumps(content))
   (folder / 'prediction.png').write_bytes(b'PNG of ' + folder.name.encode())
   (folder / 'prediction.svg').write_bytes(b'SVG of ' + folder.name.encode())
@@ -38,7 +39,6 @@ def folder(tmp_path):
 
 
 class TestStrip:
-
   def test_errors_are_means_over_entries(self):
     truth = np.array([[[1.0, 2.0]], [[3.0, 5.0]]])
     np.testing.assert_allclose(prediction_figures.errors(truth, np.array([[[1.0, 1.0]]])), [0.5, 3.0])
@@ -56,10 +56,10 @@ class TestStrip:
     assert arrays[0].shape == (4, 10 * (6 + 2), 3) and arrays[2].shape == (4, 80)
     for column, i in enumerate(shown):
       left = 8 * column
-      np.testing.assert_allclose(arrays[0][:, left:left + 6], 0.0)
+      np.testing.assert_allclose(arrays[0][:, left : left + 6], 0.0)
       np.testing.assert_allclose(arrays[1][0, left], [i / 90, 0.0, i / 180], atol=1e-12)
-      np.testing.assert_allclose(arrays[2][:, left:left + 6], 0.5 * i / 90)  # The mean of 1, 0 and 0.5 times i / 90.
-      assert (arrays[0][:, left + 6:left + 8] == 1.0).all()
+      np.testing.assert_allclose(arrays[2][:, left : left + 6], 0.5 * i / 90)  # The mean of 1, 0 and 0.5 times i / 90.
+      assert (arrays[0][:, left + 6 : left + 8] == 1.0).all()
 
   def test_vectors(self):
     truth = np.arange(12.0).reshape(4, 3)
@@ -76,7 +76,6 @@ class TestStrip:
 
 
 class TestReading:
-
   def test_errors_come_back(self, folder):
     by_seed = {run.workdir: run for run in runs.read_runs(folder)[0]}
     prediction = by_seed['lambda-1'].prediction
@@ -88,14 +87,24 @@ class TestReading:
     np.testing.assert_allclose([curve.steps, curve.values], [[1, 2, 3], [0.2, 0.4, 0.6]])
     assert by_seed['ppo-0'].prediction is None
 
-  @pytest.mark.parametrize('text', ['', '[]', '{"errors": 3}', '{"errors": {"vector": {"model": [1.0]}}}', '\ud800',
-                                    '{"errors": {"vector": {"model": [1.0], "last_seen": [1.0, 2.0]}}}',
-                                    '{"errors": {"vector": {"model": [null], "last_seen": [1.0]}}}'])
+  @pytest.mark.parametrize(
+    'text',
+    [
+      '',
+      '[]',
+      '{"errors": 3}',
+      '{"errors": {"vector": {"model": [1.0]}}}',
+      '\ud800',
+      '{"errors": {"vector": {"model": [1.0], "last_seen": [1.0, 2.0]}}}',
+      '{"errors": {"vector": {"model": [null], "last_seen": [1.0]}}}',
+    ],
+  )
   def test_a_damaged_file_is_told(self, folder, text):
     (folder / 'lambda-0' / 'prediction.json').write_bytes(text.encode('utf-8', 'surrogatepass'))
     found, problems = runs.read_runs(folder)
     assert [(problem.kind, problem.where) for problem in problems] == [
-        (problems_lib.UNREADABLE, 'lambda-0/prediction.json')]
+      (problems_lib.UNREADABLE, 'lambda-0/prediction.json')
+    ]
     assert found[0].prediction is None and found[0].score is not None
 
   def test_nothing_is_shown_of_what_is_not_complete(self, folder):
@@ -104,7 +113,6 @@ class TestReading:
 
 
 class TestReport:
-
   def test_errors_by_step(self, folder):
     collected = collection.collect(*runs.read_runs(folder))
     figure = learner_figures.prediction_error(collected, drawing.algorithm_colors(['LAMBDA', 'PPO']))
@@ -131,7 +139,7 @@ class TestReport:
       assert (out / 'figures' / f'prediction_{i}.svg').read_bytes() == f'SVG of lambda-{seed}'.encode()
     assert (out / 'figures' / 'prediction_error.svg').exists()
     text = (out / 'index.html').read_text()
-    section = text[text.index('<section id="predictions">'):text.index('<section id="videos">')]
+    section = text[text.index('<section id="predictions">') : text.index('<section id="videos">')]
     assert section.count('<img ') == 3 and 'PointGoal1, LAMBDA, seed 1. vector: mean absolute error 0.4' in section
     (folder / 'lambda-2' / 'prediction.json').unlink()
     report.write_report(folder, out)

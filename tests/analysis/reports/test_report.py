@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
-from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import archive
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
+from lambda_kit.benchmarks import synthetic_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
@@ -51,11 +51,16 @@ def written(tmp_path_factory):
   """A report about LAMBDA and PPO on one task, with a run that is unfinished and one with a warning."""
   folder = tmp_path_factory.mktemp('report')
   for seed in range(3):
-    synthetic_runs.write_run(folder / 'runs' / f'lambda-{seed}', seed=seed, bindings='Swag.decay = 0.5\n',
-                        stop_after=None if seed else 3,
-                        diagnoses=['<b class=injected>KL</b> </script>'] if seed else ())
-    synthetic_runs.write_run(folder / 'runs' / f'ppo-{seed}', algorithm='PPO', seed=seed, episode_return=20.0,
-                             cost_return=40.0)
+    synthetic_runs.write_run(
+      folder / 'runs' / f'lambda-{seed}',
+      seed=seed,
+      bindings='Swag.decay = 0.5\n',
+      stop_after=None if seed else 3,
+      diagnoses=['<b class=injected>KL</b> </script>'] if seed else (),
+    )
+    synthetic_runs.write_run(
+      folder / 'runs' / f'ppo-{seed}', algorithm='PPO', seed=seed, episode_return=20.0, cost_return=40.0
+    )
   (folder / 'runs' / 'lambda-1' / 'video.mp4').write_bytes(b'no real video')
   with open(folder / 'runs' / 'ppo-1' / 'episode.jsonl', 'a', encoding='utf-8') as file:
     file.write('{"torn')
@@ -77,30 +82,58 @@ class _Links(html.parser.HTMLParser):
 
 
 class TestFiles:
-
   def test_everything_is_there(self, written):
     out, collected = written
     names = {str(path.relative_to(out)) for path in out.rglob('*') if path.is_file()}
-    assert {'index.html', 'scores.json', 'evaluations.json', 'problems.json', 'manifest.json', 'tables/runs.md'} <= names
-    assert {f'tables/sg6_{kind}.{form}' for kind in ('normalized', 'unnormalized')
-            for form in ('md', 'csv', 'tex', 'html')} <= names
-    figures = ('learning_curves_1', 'sg6_trade_off', 'sg6_sample_efficiency', 'sg6_aggregates', 'sg6_profiles',
-               'predicted_cost', 'multipliers', 'disagreement')
+    assert {
+      'index.html',
+      'scores.json',
+      'evaluations.json',
+      'problems.json',
+      'manifest.json',
+      'tables/runs.md',
+    } <= names
+    assert {
+      f'tables/sg6_{kind}.{form}' for kind in ('normalized', 'unnormalized') for form in ('md', 'csv', 'tex', 'html')
+    } <= names
+    figures = (
+      'learning_curves_1',
+      'sg6_trade_off',
+      'sg6_sample_efficiency',
+      'sg6_aggregates',
+      'sg6_profiles',
+      'predicted_cost',
+      'multipliers',
+      'disagreement',
+    )
     assert {f'figures/{name}.{form}' for name in figures for form in ('png', 'svg')} <= names
     assert {problem.kind for problem in collected.problems} == {
-        problems_lib.UNFINISHED, problems_lib.MISSING_SEED, problems_lib.CORRUPT_LINE}
+      problems_lib.UNFINISHED,
+      problems_lib.MISSING_SEED,
+      problems_lib.CORRUPT_LINE,
+    }
     assert len(json.loads((out / 'problems.json').read_text())) == len(collected.problems)
 
   def test_scores_can_be_loaded(self, written):
     scores = records.load_scores(written[0] / 'scores.json')
-    assert [(score.algorithm, score.seed) for score in scores] == [('PPO', 0), ('PPO', 1), ('PPO', 2), ('LAMBDA', 1),
-                                                                  ('LAMBDA', 2)]
+    assert [(score.algorithm, score.seed) for score in scores] == [
+      ('PPO', 0),
+      ('PPO', 1),
+      ('PPO', 2),
+      ('LAMBDA', 1),
+      ('LAMBDA', 2),
+    ]
 
   def test_every_run_has_its_evaluations(self, written):
     evaluations = json.loads((written[0] / 'evaluations.json').read_text())
     assert [(run['algorithm'], run['seed'], run['counts']) for run in evaluations] == [
-        ('PPO', 0, True), ('PPO', 1, True), ('PPO', 2, True), ('LAMBDA', 0, False), ('LAMBDA', 1, True),
-        ('LAMBDA', 2, True)]
+      ('PPO', 0, True),
+      ('PPO', 1, True),
+      ('PPO', 2, True),
+      ('LAMBDA', 0, False),
+      ('LAMBDA', 1, True),
+      ('LAMBDA', 2, True),
+    ]
     unfinished, ppo = evaluations[3], evaluations[2]
     assert unfinished['environment_steps'] == [250_000, 500_000, 750_000]
     assert ppo['episode_return'] == [5.5, 11.0, 16.5, 22.0] and ppo['cost_return'] == [85.0, 70.0, 55.0, 40.0]
@@ -119,10 +152,22 @@ class TestFiles:
     for added in (seed_0 / 'prediction.png', seed_0 / 'video.mp4'):
       added.unlink()
     shutil.rmtree(seed_0 / 'evaluation')
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*') if path.is_file()} == set(names) == {
-        'scores.json', 'evaluations.json', 'runs.md', 'learning_curves_1.png', 'config/pointgoal1_ppo.gin',
-        'config/pointgoal1_lambda.gin', f'{name}.mp4', f'{name}_prediction.png',
-        f'calibration/{name}_seed0.json', f'{name}_calibration.png'}
+    assert (
+      {str(path.relative_to(tmp_path)) for path in tmp_path.rglob('*') if path.is_file()}
+      == set(names)
+      == {
+        'scores.json',
+        'evaluations.json',
+        'runs.md',
+        'learning_curves_1.png',
+        'config/pointgoal1_ppo.gin',
+        'config/pointgoal1_lambda.gin',
+        f'{name}.mp4',
+        f'{name}_prediction.png',
+        f'calibration/{name}_seed0.json',
+        f'{name}_calibration.png',
+      }
+    )
     assert (tmp_path / 'calibration' / f'{name}_seed0.json').read_text() == '100'  # The newest.
     assert (tmp_path / 'scores.json').read_bytes() == (out / 'scores.json').read_bytes()
     assert 'Swag.decay = 0.5' in (tmp_path / 'config' / 'pointgoal1_lambda.gin').read_text()
@@ -176,9 +221,24 @@ def _visit(page: pathlib.Path, *flags: str) -> dict:
   copy = page.with_name('visited.html')
   copy.write_text(page.read_text().replace('</body>', _VISIT + '</body>'))
   done = subprocess.run(
-      [_CHROMIUM, '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
-       '--dump-dom', '--enable-logging=stderr', f'--user-data-dir={page.parent / "profile"}', *flags, copy.as_uri()],
-      capture_output=True, text=True, timeout=120, check=False)
+    [
+      _CHROMIUM,
+      '--headless',
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-dev-shm-usage',
+      '--no-first-run',
+      '--dump-dom',
+      '--enable-logging=stderr',
+      f'--user-data-dir={page.parent / "profile"}',
+      *flags,
+      copy.as_uri(),
+    ],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
   copy.unlink()
   assert done.returncode == 0, done.stderr
   assert 'CONSOLE' not in done.stderr, [line for line in done.stderr.splitlines() if 'CONSOLE' in line]
@@ -187,9 +247,11 @@ def _visit(page: pathlib.Path, *flags: str) -> dict:
 
 
 @pytest.mark.skipif(_CHROMIUM is None, reason='There is no Chromium: apt-get install chromium')
-@pytest.mark.parametrize('flags', [('--window-size=1300,900',),
-                                   ('--window-size=500,900', '--blink-settings=preferredColorScheme=0')],
-                         ids=['desk', 'narrow and dark'])
+@pytest.mark.parametrize(
+  'flags',
+  [('--window-size=1300,900',), ('--window-size=500,900', '--blink-settings=preferredColorScheme=0')],
+  ids=['desk', 'narrow and dark'],
+)
 def test_the_page_in_a_browser(written, flags):
   seen = _visit(written[0] / 'index.html', *flags)
   assert seen['medians'] == 6 and seen['mediansWithoutPpo'] == 3  # Two algorithms, three metrics.
@@ -206,16 +268,27 @@ def test_the_page_in_a_browser(written, flags):
 
 
 class TestLauncher:
-
   def test_a_folder_that_is_not_there(self, tmp_path):
-    done = subprocess.run([sys.executable, str(_ROOT / 'launchers' / 'report.py'), f'--runs={tmp_path / "none"}'],
-                          cwd=_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+      [sys.executable, str(_ROOT / 'launchers' / 'report.py'), f'--runs={tmp_path / "none"}'],
+      cwd=_ROOT,
+      capture_output=True,
+      text=True,
+      timeout=60,
+      check=False,
+    )
     assert done.returncode == 1 and 'there is no folder' in done.stderr and 'Traceback' not in done.stderr
 
   def test_tells_problems_and_writes_again_when_a_run_goes_on(self, tmp_path):
     folder = synthetic_runs.write_run(tmp_path / 'runs' / 'a', 'X', steps=4000, stop_after=3, learner_rows=0)
-    command = [sys.executable, str(_ROOT / 'launchers' / 'report.py'), f'--runs={tmp_path / "runs"}',
-               f'--out={tmp_path / "out"}', '--watch', '--interval=1']
+    command = [
+      sys.executable,
+      str(_ROOT / 'launchers' / 'report.py'),
+      f'--runs={tmp_path / "runs"}',
+      f'--out={tmp_path / "out"}',
+      '--watch',
+      '--interval=1',
+    ]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
       try:
         lines = iter(process.stdout.readline, '')
@@ -223,8 +296,12 @@ class TestLauncher:
         assert any('unfinished run: a: no evaluation at step 4,000' in line for line in told)
         assert '<body data-refresh="1">' in (tmp_path / 'out' / 'index.html').read_text()
         with open(folder / 'evaluation.jsonl', 'a', encoding='utf-8') as file:
-          file.write(json.dumps(dict(environment_steps=4000, episode_return=7.0, cost_return=[1.0], cost_regret=[0.1],
-                                     time=2000.0)) + '\n')
+          file.write(
+            json.dumps(
+              dict(environment_steps=4000, episode_return=7.0, cost_return=[1.0], cost_regret=[0.1], time=2000.0)
+            )
+            + '\n'
+          )
         assert any('was written' in line for line in lines)
       finally:
         process.kill()
@@ -235,8 +312,9 @@ class TestLauncher:
 def test_many_runs(tmp_path):
   """So many that several processes read them. `launchers/benchmark.py --parts=report` does it with a thousand."""
   for i in range(110):
-    synthetic_runs.write_run(tmp_path / 'runs' / str(i), 'X', ('PPO', 'CPO')[i % 2], seed=i // 2, steps=4000,
-                             learner_rows=0)
+    synthetic_runs.write_run(
+      tmp_path / 'runs' / str(i), 'X', ('PPO', 'CPO')[i % 2], seed=i // 2, steps=4000, learner_rows=0
+    )
   collected = report.write_report(tmp_path / 'runs', tmp_path / 'out')
   assert len(collected.scores()) == 110 and not collected.problems
   assert [group.algorithm for group in collected.of_task('X')] == ['CPO', 'PPO']

@@ -8,19 +8,28 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.analysis import run_record
+from lambda_kit.analysis import streams
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import runs
-from lambda_kit.analysis import streams
-
+from lambda_kit.benchmarks import synthetic_runs
 
 _TEXTS = ('task', 'algorithm', 'config_hash')  # Of a run.json.
-_OTHERS = ('parts', 'seed', 'protocol', 'configuration', 'environment_steps', 'evaluate_every', 'versions', 'earlier',
-           'seconds', 'finished')
+_OTHERS = (
+  'parts',
+  'seed',
+  'protocol',
+  'configuration',
+  'environment_steps',
+  'evaluate_every',
+  'versions',
+  'earlier',
+  'seconds',
+  'finished',
+)
 
 
 def _collect(folder):
@@ -32,15 +41,25 @@ def _kinds(collected):
 
 
 class TestReading:
-
   def test_a_run_becomes_a_score(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'a' / 'b', seed=3, diagnoses=['KL jumped'])
     (run,), problems = runs.read_runs(tmp_path)
     assert not problems
     # Return 10 + seed. The first episode ends at 1001 s, the fourth evaluation at 1400 s.
     assert run.score == records.SeedScore(
-        'PointGoal1', 'LAMBDA', 3, protocols.paper_protocol('PointGoal1'), 1_000_000, 13.0, (20.0,), (0.03,), 399.0,
-        run.identity.config_hash, 'a/b', '3.3.7')
+      'PointGoal1',
+      'LAMBDA',
+      3,
+      protocols.paper_protocol('PointGoal1'),
+      1_000_000,
+      13.0,
+      (20.0,),
+      (0.03,),
+      399.0,
+      run.identity.config_hash,
+      'a/b',
+      '3.3.7',
+    )
     assert run.score.safe
     np.testing.assert_allclose(run.curves['episode_return'].values, [3.25, 6.5, 9.75, 13.0])
     np.testing.assert_allclose(run.curves['multiplier'].values[[0, -1]], [0.01, 0.2])
@@ -82,7 +101,6 @@ class TestReading:
 
 
 class TestBadInput:
-
   def test_unfinished_runs_and_missing_seeds(self, tmp_path):
     for seed in range(3):
       synthetic_runs.write_run(tmp_path / f'lambda-{seed}', seed=seed)
@@ -109,8 +127,10 @@ class TestBadInput:
     for seed, decay in ((0, 0.8), (1, 0.8), (2, 0.5)):
       synthetic_runs.write_run(tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n')
     collected = _collect(tmp_path)
-    assert {group.algorithm: len(group.runs) for group in collected.groups} == {'LAMBDA [decay=0.8]': 2,
-                                                                               'LAMBDA [decay=0.5]': 1}
+    assert {group.algorithm: len(group.runs) for group in collected.groups} == {
+      'LAMBDA [decay=0.8]': 2,
+      'LAMBDA [decay=0.5]': 1,
+    }
     assert problems_lib.SEVERAL_CONFIGURATIONS in _kinds(collected)
 
   def test_physics_are_kept_apart(self, tmp_path):
@@ -120,12 +140,16 @@ class TestBadInput:
     synthetic_runs.write_run(tmp_path / 'ppo', seed=0, algorithm='PPO')
     collected = _collect(tmp_path)
     assert {group.algorithm: [run.mujoco for run in group.runs] for group in collected.groups} == {
-        'LAMBDA [MuJoCo 3.3]': ['3.3.7', '3.3.5'], 'LAMBDA [MuJoCo 3.4]': ['3.4.0'], 'LAMBDA [MuJoCo 2.3]': ['2.3.3'],
-        'PPO': ['3.3.7']}
+      'LAMBDA [MuJoCo 3.3]': ['3.3.7', '3.3.5'],
+      'LAMBDA [MuJoCo 3.4]': ['3.4.0'],
+      'LAMBDA [MuJoCo 2.3]': ['2.3.3'],
+      'PPO': ['3.3.7'],
+    }
     (problem,) = [problem for problem in collected.problems if problem.kind == problems_lib.SEVERAL_PHYSICS]
     assert str(problem) == (
-        'several versions of MuJoCo: PointGoal1: its runs have different physics, and those of one algorithm are kept '
-        'apart: MuJoCo 2.3 (LAMBDA) and MuJoCo 3.3 (PPO, LAMBDA) and MuJoCo 3.4 (LAMBDA)')
+      'several versions of MuJoCo: PointGoal1: its runs have different physics, and those of one algorithm are kept '
+      'apart: MuJoCo 2.3 (LAMBDA) and MuJoCo 3.3 (PPO, LAMBDA) and MuJoCo 3.4 (LAMBDA)'
+    )
     assert [score.mujoco for score in collected.scores()] == ['3.3.7', '2.3.3', '3.3.7', '3.3.5', '3.4.0']
 
   def test_different_physics_of_different_algorithms_are_told(self, tmp_path):
@@ -137,10 +161,14 @@ class TestBadInput:
 
   def test_configurations_and_physics_at_once(self, tmp_path):
     for seed, (decay, version) in enumerate(((0.8, '3.3.7'), (0.5, '3.3.7'), (0.5, '3.4.0'))):
-      synthetic_runs.write_run(tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n',
-                               versions={'mujoco': version})
+      synthetic_runs.write_run(
+        tmp_path / str(seed), seed=seed, bindings=f'Swag.decay = {decay}\n', versions={'mujoco': version}
+      )
     assert [group.algorithm for group in _collect(tmp_path).groups] == [
-        'LAMBDA [decay=0.8, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.3]', 'LAMBDA [decay=0.5, MuJoCo 3.4]']
+      'LAMBDA [decay=0.8, MuJoCo 3.3]',
+      'LAMBDA [decay=0.5, MuJoCo 3.3]',
+      'LAMBDA [decay=0.5, MuJoCo 3.4]',
+    ]
 
   def test_a_run_of_two_physics_is_told(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'same' / 'run', earlier=[{'mujoco': '3.3.5'}])
@@ -185,8 +213,11 @@ class TestBadInput:
 
   def test_numbers_are_told_from_text(self, tmp_path):
     path = tmp_path / 'log.jsonl'
-    path.write_bytes(b'{"environment_steps": 2e3, "a": [0.5, null, 3], "b": "0.5", "c": true, "d": 1e999, "e": 1'
-                     + b'0' * 400 + b'}\n{"environment_steps": "5"}\n')
+    path.write_bytes(
+      b'{"environment_steps": 2e3, "a": [0.5, null, 3], "b": "0.5", "c": true, "d": 1e999, "e": 1'
+      + b'0' * 400
+      + b'}\n{"environment_steps": "5"}\n'
+    )
     told = []
     ((_, row),) = streams.read_rows(path, lambda *bad: told.append(bad))
     assert row['environment_steps'] == 2000 and [number for number, _ in told] == [2]
@@ -232,9 +263,14 @@ class TestBadInput:
     self._change_record(tmp_path, lambda record: record.pop(name))
     self._assert_one_row_is_lost(tmp_path)
 
-  @pytest.mark.parametrize('name, value', [
+  @pytest.mark.parametrize(
+    'name, value',
+    [
       *((name, value) for name in _TEXTS + _OTHERS for value in (True, [0], {'a': 0}, 1e999, -1, 10**30)),
-      *((name, 'text') for name in _OTHERS), ('task', 'PointGoal2')])
+      *((name, 'text') for name in _OTHERS),
+      ('task', 'PointGoal2'),
+    ],
+  )
   def test_a_wrong_record_costs_one_row(self, tmp_path, name, value):
     self._change_record(tmp_path, lambda record: record.update({name: value}))
     self._assert_one_row_is_lost(tmp_path)

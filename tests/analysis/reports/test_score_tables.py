@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from lambda_kit.benchmarks import synthetic_runs
 from lambda_kit.analysis.metrics import normalization
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import reference
 from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis.reports import score_tables
 from lambda_kit.analysis.reports import summary
+from lambda_kit.benchmarks import synthetic_runs
 
 _ALGORITHMS = ('TRPO-Lagrangian', 'PPO-Lagrangian', 'CPO', 'LAMBDA')
 # The appendix of the paper; * marks what it prints bold.
@@ -39,8 +39,10 @@ average      10.07  16.317 0.0360
 def _entries(text):
   """Numbers [lines, columns] and whether each is bold, of the text of a table."""
   words = [line.split()[1:] for line in text.strip().splitlines()]
-  return (np.array([[float(word.rstrip('*')) for word in line] for line in words]),
-          np.array([[word.endswith('*') for word in line] for line in words]))
+  return (
+    np.array([[float(word.rstrip('*')) for word in line] for line in words]),
+    np.array([[word.endswith('*') for word in line] for line in words]),
+  )
 
 
 def _numbers(table):
@@ -48,7 +50,6 @@ def _numbers(table):
 
 
 class TestThePapersTables:
-
   def test_normalized_to_three_digits(self):
     table = score_tables.make_table(summary.sg6_summary([], _ALGORITHMS), normalized=True)
     assert table.algorithms == tuple(f'{name} (paper)' for name in _ALGORITHMS)
@@ -73,7 +74,6 @@ class TestThePapersTables:
 
 
 class TestNormalization:
-
   def test_by_hand(self):
     ppo = normalization.make_metrics(20.0, [75.0], [0.08], [25.0])
     ours = normalization.make_metrics(10.0, [35.0], [0.02], [25.0])
@@ -99,13 +99,20 @@ def measured(tmp_path_factory):
   for seed in range(3):
     synthetic_runs.write_run(folder / f'goal-{seed}', seed=seed)
     synthetic_runs.write_run(folder / f'x-{seed}', 'X_1', seed=seed, steps=8000, bindings='A.b = 1\n')
-    synthetic_runs.write_run(folder / f'ppo-{seed}', 'X_1', 'PPO', seed=seed, steps=8000, episode_return=21.0,
-                        cost_return=45.0, cost_regret=0.06)
+    synthetic_runs.write_run(
+      folder / f'ppo-{seed}',
+      'X_1',
+      'PPO',
+      seed=seed,
+      steps=8000,
+      episode_return=21.0,
+      cost_return=45.0,
+      cost_regret=0.06,
+    )
   return summary.summarize(collection.collect(*runs.read_runs(folder)))
 
 
 class TestMeasured:
-
   def test_stand_beside_published_ones(self, measured):
     sg6, others = measured
     assert sg6.algorithms[-2:] == ('CEM-MPC (paper)', 'LAMBDA') and 'PPO (paper)' not in sg6.algorithms
@@ -122,8 +129,14 @@ class TestMeasured:
     assert r'X\_1 & \textbf{22.000}, 45.000, 0.060 & 11.000, \textbf{20.000}, \textbf{0.030} \\' in latex
     assert latex.count('{') == latex.count('}') and r'\toprule' in latex
     rows = list(csv.DictReader(score_tables.to_csv(table).splitlines()))
-    assert rows[1] == {'task': 'X_1', 'algorithm': 'LAMBDA', 'return': '11.0', 'cost_return': '20.0',
-                       'cost_regret': '0.03', 'best': 'cost_return cost_regret'}
+    assert rows[1] == {
+      'task': 'X_1',
+      'algorithm': 'LAMBDA',
+      'return': '11.0',
+      'cost_return': '20.0',
+      'cost_regret': '0.03',
+      'best': 'cost_return cost_regret',
+    }
     page = score_tables.to_html(table)
     assert '<strong>22.000</strong> <span>45.000</span>' in page and len(re.findall('<tr', page)) == 2
 

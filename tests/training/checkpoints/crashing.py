@@ -4,13 +4,13 @@ The processes are forks of this one, which takes milliseconds; that is why it mu
 jax has threads.
 """
 
+from collections.abc import Callable
 import os
 import pathlib
 import random
 import signal
 import sys
 import time
-from typing import Callable
 
 from lambda_kit.training.checkpoints import store as store_lib
 from tests.training.checkpoints import fakes
@@ -41,6 +41,7 @@ def _die_at(call: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
       calls += 1
       return function(*args, **kwargs)
+
     return replacement
 
   for name in _CALLS:

@@ -21,11 +21,11 @@ def make_state(seed: int) -> State:
   rng = np.random.default_rng(seed)
   weights = rng.normal(size=(4, 3)).astype(np.float32)
   return State(
-      params={'mlp/~/linear_0': {'w': weights, 'b': np.full(3, np.nan, np.float32)}},
-      optimizer=((weights + 1).astype(jnp.bfloat16), [np.zeros((0, 3), np.float32)], None,
-                 {'skipped': np.array(False)}),
-      updates=np.array(seed, np.int32),
-      key=np.array([seed, 7], np.uint32))
+    params={'mlp/~/linear_0': {'w': weights, 'b': np.full(3, np.nan, np.float32)}},
+    optimizer=((weights + 1).astype(jnp.bfloat16), [np.zeros((0, 3), np.float32)], None, {'skipped': np.array(False)}),
+    updates=np.array(seed, np.int32),
+    key=np.array([seed, 7], np.uint32),
+  )
 
 
 def save(store: store_lib.CheckpointStore, step: int, **kwargs):
@@ -33,8 +33,8 @@ def save(store: store_lib.CheckpointStore, step: int, **kwargs):
   return store.save(step, {'learner': make_state(step), 'policy': {'w': np.full(2, step)}}, {'step': step}, **kwargs)
 
 
-def score(episode_return: float, cost: float, limit: float = 25.) -> dict[str, Any]:
-  return {'episode_return': episode_return, 'cost_return': [0., cost], 'cost_limit': [limit, limit]}
+def score(episode_return: float, cost: float, limit: float = 25.0) -> dict[str, Any]:
+  return {'episode_return': episode_return, 'cost_return': [0.0, cost], 'cost_limit': [limit, limit]}
 
 
 def assert_identical(found: Any, expected: Any) -> None:

@@ -21,8 +21,21 @@ from lambda_kit.training.checkpoints import arrays
 from lambda_kit.training.checkpoints import errors
 from tests.training.checkpoints import fakes
 
-_DTYPES = ('bool', 'uint8', 'int8', 'uint16', 'int16', 'uint32', 'int32', 'uint64', 'int64', 'float16', 'bfloat16',
-           'float32', 'float64')
+_DTYPES = (
+  'bool',
+  'uint8',
+  'int8',
+  'uint16',
+  'int16',
+  'uint32',
+  'int32',
+  'uint64',
+  'int64',
+  'float16',
+  'bfloat16',
+  'float32',
+  'float64',
+)
 
 
 class _Pair(NamedTuple):
@@ -43,11 +56,15 @@ def _leaves(draw) -> np.ndarray:
 
 _NAMES = st.text(st.characters(codec='utf-8'), max_size=8) | st.just('__metadata__') | st.just('x"sha256')
 _TREES = st.recursive(
-    _leaves(), lambda children: (
-        st.dictionaries(_NAMES, children, max_size=3)
-        | st.lists(children, max_size=3)
-        | st.tuples(children, st.none())
-        | st.builds(_Pair, children, children)), max_leaves=6)
+  _leaves(),
+  lambda children: (
+    st.dictionaries(_NAMES, children, max_size=3)
+    | st.lists(children, max_size=3)
+    | st.tuples(children, st.none())
+    | st.builds(_Pair, children, children)
+  ),
+  max_leaves=6,
+)
 
 
 @hypothesis.given(_TREES, st.dictionaries(st.sampled_from(['step', 'task', 'größe']), st.text(max_size=80)))
@@ -64,8 +81,13 @@ def test_files_give_back_what_was_written(tree, metadata):
 
 def test_arrays_of_jax_numbers_and_other_orders_of_memory(tmp_path):
   path = tmp_path / 'a.safetensors'
-  tree = {'jax': jnp.arange(3.), 'number': 2.5, 'fortran': np.asfortranarray(np.arange(6).reshape(2, 3)),
-          'strided': np.arange(10)[::3], 'big_endian': np.arange(3, dtype='>f4')}
+  tree = {
+    'jax': jnp.arange(3.0),
+    'number': 2.5,
+    'fortran': np.asfortranarray(np.arange(6).reshape(2, 3)),
+    'strided': np.arange(10)[::3],
+    'big_endian': np.arange(3, dtype='>f4'),
+  }
   arrays.save_arrays(path, tree, {})
   found = arrays.load_arrays(path, tree)
   for name, array in found.items():
@@ -82,20 +104,27 @@ def test_shapes_without_values_are_enough_to_load(tmp_path):
 
 def test_other_readers_of_the_format_open_the_file(tmp_path):
   path = tmp_path / 'a.safetensors'
-  arrays.save_arrays(path, _Pair({'w': np.arange(3.)}, [np.array(True)]), {})
+  arrays.save_arrays(path, _Pair({'w': np.arange(3.0)}, [np.array(True)]), {})
   found = safetensors.numpy.load_file(path)
   assert sorted(found) == [".first['w']", '.second[0]']
   np.testing.assert_array_equal(found[".first['w']"], [0, 1, 2])
 
 
-@pytest.mark.parametrize('like, difference', [
+@pytest.mark.parametrize(
+  'like, difference',
+  [
     ({'a': np.zeros((2, 3), np.float32)}, r'leaf "\[\'b\'\]" is int32 \[\] instead of absent'),
-    ({'a': np.zeros((2, 3), np.float32), 'b': np.int32(0), 'c': np.zeros(2)},
-     r'leaf "\[\'c\'\]" is absent instead of float64 \[2\]'),
-    ({'a': np.zeros((3, 2), np.float32), 'b': np.int32(0)},
-     r'leaf "\[\'a\'\]" is float32 \[2, 3\] instead of float32 \[3, 2\]'),
+    (
+      {'a': np.zeros((2, 3), np.float32), 'b': np.int32(0), 'c': np.zeros(2)},
+      r'leaf "\[\'c\'\]" is absent instead of float64 \[2\]',
+    ),
+    (
+      {'a': np.zeros((3, 2), np.float32), 'b': np.int32(0)},
+      r'leaf "\[\'a\'\]" is float32 \[2, 3\] instead of float32 \[3, 2\]',
+    ),
     ({'a': np.zeros((2, 3), np.float32), 'b': np.uint32(0)}, r'leaf "\[\'b\'\]" is int32 \[\] instead of uint32 \[\]'),
-])
+  ],
+)
 def test_other_arrays_are_named(tmp_path, like, difference):
   path = tmp_path / 'a.safetensors'
   arrays.save_arrays(path, {'a': np.zeros((2, 3), np.float32), 'b': np.int32(0)}, {})

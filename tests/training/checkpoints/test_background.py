@@ -39,7 +39,7 @@ def _store(tmp_path) -> _SlowStore:
 
 def test_values_are_those_of_the_call(store):
   saver = background.BackgroundSaver(store)
-  weights, state, score = np.zeros(4), {'seen': [1]}, fakes.score(1., 2.)
+  weights, state, score = np.zeros(4), {'seen': [1]}, fakes.score(1.0, 2.0)
   learner = {'w': jnp.zeros(100_000)}  # Large enough for the buffer to be reused.
   address = learner['w'].unsafe_buffer_pointer()
   update = jax.jit(lambda tree: {'w': tree['w'] + 1}, donate_argnums=0)
@@ -48,12 +48,12 @@ def test_values_are_those_of_the_call(store):
   assert updated['w'].unsafe_buffer_pointer() == address  # A view of the old values would see the new ones.
   weights += 1
   state['seen'].append(2)
-  score['episode_return'] = 9.
+  score['episode_return'] = 9.0
   store.may_write.set()
   path = saver.wait()
   checkpoint = store.newest()
   assert checkpoint.path == path
-  assert (checkpoint.state, checkpoint.score) == ({'seen': [1]}, fakes.score(1., 2.))
+  assert (checkpoint.state, checkpoint.score) == ({'seen': [1]}, fakes.score(1.0, 2.0))
   fakes.assert_identical(checkpoint.load('numpy', [np.zeros(4)]), [np.zeros(4)])
   fakes.assert_identical(checkpoint.load('learner', updated), {'w': np.zeros(100_000, np.float32)})
   saver.close()
@@ -100,8 +100,9 @@ def test_errors_are_reported_and_counted_and_raised_for_who_waits(store, monkeyp
   with pytest.raises(OSError, match='No space left'):
     saver.wait()
   assert (saver.failures, saver.last_error) == (2, store.error)
-  assert warnings == [f'The checkpoint of step {step} was not saved: [Errno 28] No space left on device'
-                      for step in (1, 2)]
+  assert warnings == [
+    f'The checkpoint of step {step} was not saved: [Errno 28] No space left on device' for step in (1, 2)
+  ]
   error, store.error = store.error, None
   saver.save(3, {}, {})
   assert saver.wait() == store.newest().path
@@ -112,7 +113,7 @@ def test_errors_are_reported_and_counted_and_raised_for_who_waits(store, monkeyp
   assert saver.failures == 3
 
 
-@pytest.mark.parametrize('state, score', [({'a': np.zeros(2)}, None), ({}, {'episode_return': 1.})])
+@pytest.mark.parametrize('state, score', [({'a': np.zeros(2)}, None), ({}, {'episode_return': 1.0})])
 def test_wrong_arguments_are_raised_at_once(store, state, score):
   with background.BackgroundSaver(store) as saver:
     with pytest.raises((TypeError, ValueError)):

@@ -37,8 +37,9 @@ with lock.WorkdirLock(sys.argv[1]):
 
 
 def _start(program: str, folder) -> subprocess.Popen:
-  return subprocess.Popen([sys.executable, '-c', program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True)
+  return subprocess.Popen(
+    [sys.executable, '-c', program, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+  )
 
 
 def test_another_process_is_refused_and_told_by_whom(tmp_path):

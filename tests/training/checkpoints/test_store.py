@@ -12,8 +12,8 @@ from absl import logging
 import numpy as np
 import pytest
 
-from lambda_kit.training.checkpoints import errors
 from lambda_kit import files
+from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import manifest as manifest_lib
 from lambda_kit.training.checkpoints import store as store_lib
 from tests.training.checkpoints import fakes
@@ -36,13 +36,13 @@ def _name(step: int) -> str:
 def test_a_checkpoint_is_read_back(tmp_path):
   store = store_lib.CheckpointStore(tmp_path / 'run' / 'checkpoints')
   assert store.newest() is None and store.best() is None
-  path = fakes.save(store, 12345, score=fakes.score(3., 1.))
+  path = fakes.save(store, 12345, score=fakes.score(3.0, 1.0))
   assert path == tmp_path / 'run' / 'checkpoints' / 'step_000000012345'
   assert sorted(os.listdir(path)) == _FILES
   assert os.listdir(path.parent) == [path.name]
   for checkpoint in (store.newest(), store_lib.CheckpointStore(path.parent).best()):
     fakes.assert_complete(checkpoint, 12345)
-    assert (checkpoint.path, checkpoint.score) == (path, fakes.score(3., 1.))
+    assert (checkpoint.path, checkpoint.score) == (path, fakes.score(3.0, 1.0))
     assert checkpoint.names == ('learner', 'policy')
 
 
@@ -60,7 +60,7 @@ def test_the_newest_is_of_the_highest_step_and_can_be_replaced(tmp_path):
     fakes.save(store, step)
   assert store.steps() == [5, 10, 20]
   fakes.assert_complete(store.newest(), 20)
-  store.save(20, {}, {'again': True}, fakes.score(1., 1.))
+  store.save(20, {}, {'again': True}, fakes.score(1.0, 1.0))
   assert store.newest().state == {'again': True}
   assert store.best().step == 20
   assert sorted(os.listdir(tmp_path)) == [_name(5), _name(10), _name(20)]
@@ -121,8 +121,18 @@ def test_reasons_are_given(tmp_path, warnings):
   shutil.rmtree(paths[1])
   shutil.copytree(paths[0], paths[1])
   fakes.assert_complete(store.newest(), 0)
-  for warning, reason in zip(warnings, ['state.json is missing', 'has 0 bytes instead of', 'is no JSON', 'does not say',
-                                        'manifest.json is missing', 'is of step 0'], strict=True):
+  for warning, reason in zip(
+    warnings,
+    [
+      'state.json is missing',
+      'has 0 bytes instead of',
+      'is no JSON',
+      'does not say',
+      'manifest.json is missing',
+      'is of step 0',
+    ],
+    strict=True,
+  ):
     assert reason in warning
 
 
@@ -195,6 +205,7 @@ def test_an_error_in_any_place_of_a_save_leaves_the_checkpoints_before(tmp_path,
       if calls == -1:
         raise OSError(code, os.strerror(code))
       return function(*args)
+
     return replacement
 
   originals = {name: getattr(os, name) for name in ('fsync', 'replace')}
@@ -222,7 +233,7 @@ def test_an_error_in_any_place_of_a_save_leaves_the_checkpoints_before(tmp_path,
   assert number == 4 + 3 + 2
 
 
-@pytest.mark.parametrize('room', [0., 0.3, 0.55, 0.7, 0.99])  # As a part of what it takes.
+@pytest.mark.parametrize('room', [0.0, 0.3, 0.55, 0.7, 0.99])  # As a part of what it takes.
 @pytest.mark.parametrize('code', [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_costs_only_the_new_checkpoint(tmp_path, monkeypatch, room, code):
   store = store_lib.CheckpointStore(tmp_path, keep=1)
@@ -262,10 +273,16 @@ def test_a_full_disk_costs_only_the_new_checkpoint(tmp_path, monkeypatch, room, 
   fakes.assert_complete(store.newest(), 2)
 
 
-@pytest.mark.parametrize('arrays, state, score', [
-    ({'a/b': np.zeros(2)}, {}, None), ({'a': np.array('text')}, {}, None), ({}, {'a': np.zeros(2)}, None),
-    ({}, {}, {'episode_return': 1.}), ({}, {}, dict(fakes.score(1., 1.), cost_limit=[1.])),
-])
+@pytest.mark.parametrize(
+  'arrays, state, score',
+  [
+    ({'a/b': np.zeros(2)}, {}, None),
+    ({'a': np.array('text')}, {}, None),
+    ({}, {'a': np.zeros(2)}, None),
+    ({}, {}, {'episode_return': 1.0}),
+    ({}, {}, dict(fakes.score(1.0, 1.0), cost_limit=[1.0])),
+  ],
+)
 def test_what_can_not_be_saved_leaves_no_trace(tmp_path, arrays, state, score):
   store = store_lib.CheckpointStore(tmp_path)
   with pytest.raises((TypeError, ValueError)):
@@ -276,18 +293,18 @@ def test_what_can_not_be_saved_leaves_no_trace(tmp_path, arrays, state, score):
 def test_the_last_ones_and_the_best_safe_one_are_kept(tmp_path):
   # In order: step, return, cost (the limit is 25), what is kept afterwards, the best.
   script = [
-      (1, 9., 26., [1], None),  # Not safe.
-      (2, 4., 25., [1, 2], 2),  # At the limit is safe.
-      (3, 5., 3., [2, 3], 3),
-      (4, 7., 99., [3, 4], 3),
-      (5, 1., 0., [3, 4, 5], 3),
-      (6, None, None, [3, 5, 6], 3),  # Not evaluated.
-      (7, float('nan'), 0., [3, 6, 7], 3),
-      (8, 8., float('nan'), [3, 7, 8], 3),
-      (9, 5., 0., [8, 9], 9),  # Of two that are equal the later one.
-      (10, 2., 0., [9, 10], 9),
-      (11, 2., 0., [9, 10, 11], 9),
-      (12, 6., 0., [11, 12], 12),
+    (1, 9.0, 26.0, [1], None),  # Not safe.
+    (2, 4.0, 25.0, [1, 2], 2),  # At the limit is safe.
+    (3, 5.0, 3.0, [2, 3], 3),
+    (4, 7.0, 99.0, [3, 4], 3),
+    (5, 1.0, 0.0, [3, 4, 5], 3),
+    (6, None, None, [3, 5, 6], 3),  # Not evaluated.
+    (7, float('nan'), 0.0, [3, 6, 7], 3),
+    (8, 8.0, float('nan'), [3, 7, 8], 3),
+    (9, 5.0, 0.0, [8, 9], 9),  # Of two that are equal the later one.
+    (10, 2.0, 0.0, [9, 10], 9),
+    (11, 2.0, 0.0, [9, 10, 11], 9),
+    (12, 6.0, 0.0, [11, 12], 12),
   ]
   for step, episode_return, cost, kept, best in script:
     store = store_lib.CheckpointStore(tmp_path, keep=2)  # A new one: all that it knows is on the disk.
@@ -299,8 +316,8 @@ def test_the_last_ones_and_the_best_safe_one_are_kept(tmp_path):
 
 def test_a_damaged_best_one_gives_way_to_the_next_best(tmp_path, warnings):
   store = store_lib.CheckpointStore(tmp_path)
-  for step, episode_return in enumerate([1., 3., 2.]):
-    fakes.save(store, step, score=fakes.score(episode_return, 0.))
+  for step, episode_return in enumerate([1.0, 3.0, 2.0]):
+    fakes.save(store, step, score=fakes.score(episode_return, 0.0))
   (tmp_path / _name(1) / 'policy.safetensors').write_bytes(b'')
   fakes.assert_complete(store.best(), 2)
   assert len(warnings) == 1
@@ -332,8 +349,9 @@ def test_leftovers_of_dead_processes_are_removed(tmp_path):
       (tmp_path / f'{_name(1)}.{kind}.{pid}').mkdir()
   (tmp_path / 'notes.partial.txt').touch()
   store = store_lib.CheckpointStore(tmp_path)
-  assert sorted(os.listdir(tmp_path)) == sorted([
-      'notes.partial.txt', _name(1), f'{_name(1)}.partial.{alive}', f'{_name(1)}.replaced.{alive}'])
+  assert sorted(os.listdir(tmp_path)) == sorted(
+    ['notes.partial.txt', _name(1), f'{_name(1)}.partial.{alive}', f'{_name(1)}.replaced.{alive}']
+  )
   fakes.assert_complete(store.newest(), 1)
 
 
@@ -343,8 +361,13 @@ def test_at_least_one_is_kept():
 
 
 def test_killed_processes_leave_good_checkpoints(tmp_path):
-  done = subprocess.run([sys.executable, '-m', 'tests.training.checkpoints.crashing', str(tmp_path)], cwd=_ROOT,
-                        capture_output=True, text=True, timeout=120)
+  done = subprocess.run(
+    [sys.executable, '-m', 'tests.training.checkpoints.crashing', str(tmp_path)],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
   assert done.returncode == 0, done.stderr
   new, pruning, replacing, saves = (int(line.split()[0]) for line in done.stdout.splitlines())
   # Two folders made, seven fsyncs and a rename; then for the old one a rename, four files and a folder to delete.
