@@ -41,12 +41,21 @@ class Earlier:
 
 
 @dataclasses.dataclass(frozen=True)
+class Optimum:
+  """What the best policy within the limits attains, in expectation."""
+
+  episode_return: float
+  cost_return: tuple[float, ...]  # [C]
+
+
+@dataclasses.dataclass(frozen=True)
 class RunRecord:
   """The content of run.json."""
 
   identity: identity_lib.Identity
   versions: versions_lib.Versions  # Under which it ended, or is now.
   earlier: tuple[Earlier, ...] = ()  # In order.
+  optimum: Optimum | None = None  # Of the task; None if it is unknown.
   seconds: float = 0.0  # Of work so far, in all processes that the run has had.
   finished: Finished | None = None
 
@@ -129,9 +138,16 @@ def _parse(value: Any) -> RunRecord:
     identity,
     _versions(value),
     tuple(Earlier(_typed(item, 'config_hash', str), _versions(item)) for item in _typed(value, 'earlier', list)),
+    _optimum(value.get('optimum')),  # Records had none at first.
     float(seconds),
     None if finished is None else Finished(_typed(finished, 'time', str), _whole(finished, 'environment_steps')),
   )
+
+
+def _optimum(value: Any) -> Optimum | None:
+  if value is None:
+    return None
+  return Optimum(float(value['episode_return']), tuple(map(float, _typed(value, 'cost_return', list))))
 
 
 def _versions(value: dict[str, Any]) -> versions_lib.Versions:

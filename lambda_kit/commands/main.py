@@ -5,13 +5,13 @@ Older Pythons read this file up to the check of their version, so its syntax is 
 
 import sys
 
-if sys.version_info < (3, 11):
+if sys.version_info < (3, 11):  # noqa: UP036 (a clone can be run by older Pythons)
   sys.exit(
-    'error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` '
+    'error: lambda_kit needs Python 3.11 or later, and this is Python %d.%d (%s). In a clone, `make setup` '  # noqa: UP031 (read by older Pythons)
     'finds a later one or says how to install it.' % (sys.version_info[0], sys.version_info[1], sys.executable)
   )
 
-# pylint: disable=wrong-import-position
+
 from collections.abc import Sequence
 import difflib
 import importlib
@@ -24,7 +24,6 @@ COMMANDS = {
   'evaluate': 'Evaluate a checkpoint of a run, film it, export its policy.',
   'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
   'report': 'Write tables, figures and a page about all runs in a folder.',
-  'study': 'Compare variants with the exact optimum of the built-in CMDP.',
   'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
   'components': 'List what gin files may name: components, parameters, defaults.',
   'setup': "Install what pip can't: the Safety-Gymnasium tasks.",
@@ -54,10 +53,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _start(name: str, arguments: list[str]) -> None:
   try:
-    from absl import app  # pylint: disable=import-outside-toplevel
+    from absl import app
 
     module = importlib.import_module(f'lambda_kit.commands.{name}')
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     # Libraries that others are too old for fail in any way.
     unfit = str(error).strip().splitlines()[:1] if isinstance(error, ImportError) else _unfit_packages()
     if '--traceback' in arguments or not unfit:
@@ -73,14 +72,14 @@ def _start(name: str, arguments: list[str]) -> None:
 
 
 def _unfit_packages() -> list[str]:
-  from lambda_kit.commands import requirements  # pylint: disable=import-outside-toplevel
+  from lambda_kit.commands import requirements
 
   return [str(need) for need in requirements.needs() if not need.is_met]
 
 
 def _show_in_help(module: types.ModuleType) -> None:
   """Makes `--help`, which is about the main module, tell about a command."""
-  from absl import flags  # pylint: disable=import-outside-toplevel
+  from absl import flags
 
   sys.modules['__main__'].__doc__ = module.__doc__
   for flag in flags.FLAGS.get_key_flags_for_module(module):

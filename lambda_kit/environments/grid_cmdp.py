@@ -193,6 +193,13 @@ class GridCmdp(core.Environment):
   def episode_length(self) -> int:
     return self._episode_length
 
+  def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
+    try:
+      solution = constrained_optimum(self, cost_limits)
+    except occupancy.InfeasibleError:
+      return None
+    return solution.value, solution.cost_values
+
   @property
   def next_episode(self) -> int:
     return self._next_episode

@@ -1,5 +1,6 @@
 """Wrappers over `core.Environment`: action repeat, action rescaling, single precision."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dm_env
@@ -56,6 +57,9 @@ class EnvironmentWrapper(core.Environment):
   def episode_length(self) -> int | None:
     return self._environment.episode_length
 
+  def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
+    return self._environment.optimum(cost_limits)
+
   @property
   def next_episode(self) -> int:
     return self._environment.next_episode
@@ -111,6 +115,9 @@ class ActionRepeat(EnvironmentWrapper):
       if timestep.last():
         break
     return timestep._replace(reward=types.CmdpReward(reward, cost), discount=discount)
+
+  def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
+    return super().optimum(cost_limits) if self._count == 1 else None  # Repeated actions make another problem.
 
   def reward_spec(self):
     return tree.map_structure(self._sum_spec, self._environment.reward_spec())

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.agents import naming
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder as lambda_builder
@@ -69,6 +70,7 @@ def test_algorithms(agent, name):
     ('parts/greedy', 'LAMBDA (greedy)'),
     ('parts/planner_cem', 'CEM-MPC'),
     ('parts/posterior_ensemble', 'LAMBDA (ensemble)'),
+    ('parts/posterior_multiswag', 'LAMBDA (MultiSWAG)'),
     ('parts/posterior_point', 'LAMBDA (single model)'),
     ('parts/posterior_variational', 'LAMBDA (variational)'),
     ('parts/solver_pid', 'LAMBDA (PID)'),

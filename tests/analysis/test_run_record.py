@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.config import configuration
@@ -25,9 +26,9 @@ _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _BINDINGS = ('ENVIRONMENT_STEPS = 100', 'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
 
 
-def _train(workdir, allow_config_change=False):
+def _train(workdir, allow_config_change=False, bindings=()):
   gin.clear_config()
-  configuration.parse(['gin/tasks/grid.gin', 'gin/agents/random.gin'], _BINDINGS, [_ROOT])
+  configuration.parse(['gin/tasks/grid.gin', 'gin/agents/random.gin'], [*_BINDINGS, *bindings], [_ROOT])
   with experiment_lib.build() as experiment:
     train_lib.train(experiment, workdir, allow_config_change)
 
@@ -160,6 +161,14 @@ class TestARun:
     assert (record.identity.task, record.identity.algorithm, record.identity.seed) == ('GridCmdp', 'Random', 0)
     _train(tmp_path)  # Nothing is left, and little work is added.
     assert run_record.is_finished(tmp_path) and run_record.read(tmp_path).seconds > record.seconds
+
+  @pytest.mark.parametrize('repeat, limit, known', [(1, 5.0, True), (2, 5.0, False), (1, 0.0, False)])
+  def test_records_the_optimum_of_its_task_where_it_is_known(self, tmp_path, repeat, limit, known):
+    _train(tmp_path, bindings=(f'ACTION_REPEAT = {repeat}', f'COST_LIMIT = {limit}'))
+    optimum = run_record.read(tmp_path).optimum
+    assert (optimum is not None) == known
+    if known:
+      assert optimum.episode_return == pytest.approx(22.83, abs=0.005) and optimum.cost_return == pytest.approx((5.0,))
 
   def test_that_fails_is_not_finished(self, tmp_path, monkeypatch):
     def die(*_, **unused):

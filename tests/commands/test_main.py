@@ -35,7 +35,7 @@ def test_help_lists_all_commands_and_imports_next_to_nothing():
 
 def test_every_command_is_a_module_and_every_launcher_a_command():
   assert all(importlib.util.find_spec(f'lambda_kit.commands.{name}') for name in main.COMMANDS)
-  assert len(_SCRIPTS) == 7 and set(_SCRIPTS) <= set(main.COMMANDS)
+  assert len(_SCRIPTS) == 6 and set(_SCRIPTS) <= set(main.COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,7 @@ def test_what_is_misspelt_is_told_with_the_nearest(arguments, code, message):
   assert done.returncode == code and message in done.stderr and 'Traceback' not in done.stderr
 
 
-@pytest.mark.parametrize(
-  'name,flag', [('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks'), ('study', '--variants')]
-)
+@pytest.mark.parametrize('name,flag', [('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks')])
 def test_help_of_a_command_lists_its_flags_and_those_of_gin(name, flag):
   done = _command(name, '--help')
   further = ['--task', '--size', '--agent', '--parts', '--[no]list'] if name == 'run' else []

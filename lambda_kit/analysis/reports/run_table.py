@@ -3,7 +3,7 @@
 Nothing is averaged over seeds here and nothing left out: runs that don't count in averages are marked.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import json
 import math
 
@@ -49,7 +49,8 @@ _GROUP_HEAD = (
 )
 _GROUP_CAPTION = (
   f'Means over the seeds that count, of the means of their last {_LAST} evaluations, with the standard '
-  'deviation over seeds; cost regret at the end. Published scores are those of the paper.'
+  'deviation over seeds; cost regret at the end. Published scores are those of the paper. The optimum is exact, '
+  'where the environment knows it: the best expected return within the limits.'
 )
 
 
@@ -62,14 +63,14 @@ def all_runs(collected: collection_lib.Collection) -> Iterator[tuple[runs_lib.Ru
 
 
 def to_markdown(collected: collection_lib.Collection) -> str:
-  """A line for each run, then one for each algorithm on each task."""
-  groups = [group for task in collected.tasks for group in collected.of_task(task) if group.scored]
-  means = f'\n{_table(_GROUP_HEAD, map(_group_line, groups))}\n\n{_GROUP_CAPTION}\n' if groups else ''
+  """A line for each run, then one for each algorithm on each task, and one for the task's optimum if it is known."""
+  lines = [line for task in collected.tasks for line in _task_lines([g for g in collected.of_task(task) if g.scored])]
+  means = f'\n{_table(_GROUP_HEAD, lines)}\n\n{_GROUP_CAPTION}\n' if lines else ''
   return f'{_table(_HEAD, (_line(*item) for item in all_runs(collected)))}\n\n{_CAPTION}\n{means}'
 
 
 def to_json(collected: collection_lib.Collection) -> str:
-  """A list with one object for each run: what it is, whether it counts, and its evaluations, None for what is not finite."""
+  """A list with one object for each run: what it is, whether it counts, and its evaluations, None where not finite."""
   lines = [
     json.dumps(
       dict(
@@ -96,6 +97,14 @@ def to_json(collected: collection_lib.Collection) -> str:
 def _table(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
   rows = [head, ('---',) * len(head), *lines]
   return '\n'.join('| ' + ' | '.join(text.replace('|', r'\|') for text in row) + ' |' for row in rows)
+
+
+def _task_lines(groups: Sequence[collection_lib.Group]) -> Iterator[tuple[str, ...]]:
+  yield from map(_group_line, groups)
+  known = [(group.task, run.optimum) for group in groups for run in group.scored if run.optimum is not None]
+  for task, optimum in known[:1]:  # A task has one protocol, hence one optimum.
+    numbers = f'{optimum.episode_return:.2f}', f'{sum(optimum.cost_return):.1f}'
+    yield (task, 'optimum', _MISSING, *numbers, *[_MISSING] * 4)
 
 
 def _group_line(group: collection_lib.Group) -> tuple[str, ...]:

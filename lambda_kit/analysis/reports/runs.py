@@ -62,6 +62,7 @@ class Run:
   identity: identity_lib.Identity
   last_step: int  # Of the last training episode or evaluation.
   mujoco: str | None  # Version of what simulated it; None if that wasn't MuJoCo.
+  optimum: run_record.Optimum | None  # Of the task; None if it is unknown.
   score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
   # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes; and,
   # over steps that were predicted, 'prediction_error/image', 'last_seen_error/image', or the same of 'vector'.
@@ -133,7 +134,7 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
     )
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
   prediction = _read_prediction(folder, workdir, report, curves)
-  return Run(workdir, folder, identity, last_step, mujoco, score, curves, diagnoses, video, prediction)
+  return Run(workdir, folder, identity, last_step, mujoco, record.optimum, score, curves, diagnoses, video, prediction)
 
 
 def _report_changes(record: run_record.RunRecord, workdir: str, report: Report) -> None:

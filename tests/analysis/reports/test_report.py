@@ -1,5 +1,6 @@
 """Tests of the whole report: its files, its page in a real browser, and many runs."""
 
+import dataclasses
 import html.parser
 import itertools
 import json
@@ -11,6 +12,7 @@ import sys
 
 import pytest
 
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import archive
 from lambda_kit.analysis.reports import problems as problems_lib
@@ -184,6 +186,18 @@ class TestFiles:
     # PPO: 15, 15.75 and 16.5, whose deviation is 0.75 sqrt(2 / 3). LAMBDA: 8.25 and 9; seed 0 doesn't count.
     assert '| PointGoal1 | PPO | 3 | 15.75 ± 0.61 | 55.0 ± 0.0 | 0.0300 ± 0.0000 | 17.48 | 76.4 | 0.0714 |' in lines
     assert any(line.startswith('| PointGoal1 | LAMBDA | 2 | 8.62 ± 0.38 | 35.0 ± 0.0 |') for line in lines)
+
+  def test_the_optimum_has_a_row_in_its_task(self, tmp_path):
+    for task, algorithm in itertools.product(('PointGoal1', 'Room'), ('LAMBDA', 'PPO')):
+      folder = synthetic_runs.write_run(tmp_path / 'runs' / task / algorithm, task=task, algorithm=algorithm)
+      if task == 'Room':
+        optimum = run_record.Optimum(12.5, (2.0, 3.0))
+        run_record.write(folder, dataclasses.replace(run_record.read(folder), optimum=optimum))
+    report.write_report(tmp_path / 'runs', tmp_path / 'out')
+    lines = (tmp_path / 'out' / 'tables' / 'runs.md').read_text().splitlines()
+    means = [line.split(' | ')[1] for line in lines if line.startswith('| Room ')][2:]
+    assert means == ['PPO', 'LAMBDA', 'optimum']
+    assert [line for line in lines if 'optimum |' in line] == ['| Room | optimum | — | 12.50 | 5.0 | — | — | — | — |']
 
   def test_numbers_that_are_not_finite_are_no_numbers(self, tmp_path):
     folder = synthetic_runs.write_run(tmp_path / 'runs' / 'a', evaluations=2)
