@@ -1,6 +1,5 @@
 """Imports everything that gin files may name. A gin file adds components of its own by an `import` statement."""
 
-# pylint: disable=unused-import
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder
 from lambda_kit.agents.on_policy import builder as on_policy_builder
@@ -17,6 +16,7 @@ from lambda_kit.models import world_model
 from lambda_kit.planners import mpc
 from lambda_kit.policies import targets
 from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import variational
@@ -25,6 +25,7 @@ from lambda_kit.replay import offline
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import budgets
+from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
 from lambda_kit.safety import primal_dual
 from lambda_kit.safety import softplus

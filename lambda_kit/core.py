@@ -52,6 +52,10 @@ class Environment(dm_env.Environment):
     """Simulator steps until the time limit; None if there is none, or if it isn't known."""
     return None
 
+  def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
+    """The largest expected return of an episode within the limits [C] on its costs, and those [C]; None if unknown."""
+    return None
+
   @property
   @abc.abstractmethod
   def next_episode(self) -> int:
@@ -178,6 +182,9 @@ class Learner(VariableSource, Generic[State]):
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` gradient steps and returns metrics to log."""
 
+  def observe_episode(self, cost_return: np.ndarray) -> None:
+    """Told after each episode of training what it cost, [C]. Most learners need not know."""
+
   @abc.abstractmethod
   def save(self) -> State: ...
 
@@ -214,8 +221,8 @@ class Dataset(Protocol):
     """The batches [B, L, ...] of the next updates."""
 
 
-# Wraps a function of (parameters, arrays [B, ...], ...) to arrays [B, ...] whose rows don't depend on each other, so that
-# each device computes its slice of the batch.
+# Wraps a function of (parameters, arrays [B, ...], ...) to arrays [B, ...] whose rows don't depend on each other, so
+# that each device computes its slice of the batch.
 OverBatch = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -296,12 +303,22 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
     """Takes one gradient step. Returns the new state, what `loss` returned beside the loss, and metrics."""
 
   @abc.abstractmethod
+  def current(self, state: PosteriorState) -> Params:
+    """One complete set of parameters, as they are trained: start states of imagination are inferred with it."""
+
   def mean(self, state: PosteriorState) -> Params:
-    """One complete set of parameters, for filtering."""
+    """One complete set of parameters in the posterior's centre."""
+    return self.current(state)
 
   @abc.abstractmethod
-  def sample(self, state: PosteriorState, key: Key, num_samples: int) -> Params:
-    """Draws N different sets of the selected parameters, stacked: leaves [N, ...]."""
+  def sample(
+    self, state: PosteriorState, key: Key, num_samples: int, scale: types.Array | float | None = None
+  ) -> Params:
+    """Draws N different sets of the selected parameters, stacked: leaves [N, ...].
+
+    `scale` [] multiplies the posterior's own covariance. It may be traced: with one key, the same draws come at several
+    widths.
+    """
 
 
 class PosteriorFactory(Protocol):
@@ -334,6 +351,30 @@ class ConstraintSolver(abc.ABC, Generic[SolverState]):
   @abc.abstractmethod
   def multipliers(self, state: SolverState) -> types.Array:
     """The weight of each constraint's gradient when its value equals its budget, [C]."""
+
+
+FeedbackState = TypeVar('FeedbackState')
+
+
+class Feedback(abc.ABC, Generic[FeedbackState]):
+  """Corrects budgets by what real episodes of training cost. All arrays are [C]."""
+
+  @abc.abstractmethod
+  def init(self, num_constraints: int) -> FeedbackState: ...
+
+  @abc.abstractmethod
+  def shares(self, state: FeedbackState, num_constraints: int) -> types.Array:
+    """Factors of the budgets."""
+
+  @abc.abstractmethod
+  def observe_update(
+    self, state: FeedbackState, cost_values: types.Array, budgets: types.Array, multipliers: types.Array
+  ) -> FeedbackState:
+    """After an update: the cost values J_i that were imagined, and the corrected budgets."""
+
+  @abc.abstractmethod
+  def observe_episode(self, state: FeedbackState, cost_return: types.Array, limits: types.Array) -> FeedbackState:
+    """After an episode of training."""
 
 
 class PolicyOptimizer(abc.ABC, Generic[State]):
@@ -393,7 +434,7 @@ class CostForecaster(NamedTuple):
 
 
 class AgentBuilder(abc.ABC):
-  """Makes the parts of an agent for one environment, so that the experiment can wire them without knowing which it is."""
+  """Makes the parts of an agent for one environment, so that the experiment can wire them without knowing which."""
 
   def make_replay(self, environment_steps: int, seed: int) -> Any:
     """The store that the adder fills and the dataset reads; None if the agent keeps no data.

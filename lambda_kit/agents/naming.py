@@ -18,9 +18,9 @@ def name_of(part: Any) -> str:
     return name_of(part.func)
   kind = part if isinstance(part, type) else type(part)
   # Gin passes subclasses of the same name.
-  if any('display_name' in vars(base) for base in kind.__mro__ if base.__name__ == kind.__name__):
-    if isinstance(part.display_name, str):  # Not so of a class where it is a property.
-      return part.display_name
+  has_name = any('display_name' in vars(base) for base in kind.__mro__ if base.__name__ == kind.__name__)
+  if has_name and isinstance(part.display_name, str):  # Not so of a class where it is a property.
+    return part.display_name
   return getattr(part, '__name__', kind.__name__)
 
 

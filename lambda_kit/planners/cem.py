@@ -1,7 +1,8 @@
 """The cross entropy method under constraints: a search over action sequences that needs no gradients.
 
-Liu et al. (2021), "Constrained Model-based Reinforcement Learning with Robust Cross Entropy Method". Pure functions,
-written for one problem; vmap them for more. On top of the legend in `lambda_kit/types.py`: P is the population.
+Wen and Topcu (2018), "Constrained Cross-Entropy Method for Safe Reinforcement Learning"; Liu et al. (2021),
+"Constrained Model-based Reinforcement Learning with Robust Cross Entropy Method". Pure functions, written for one
+problem; vmap them for more. On top of the legend in `lambda_kit/types.py`: P is the population.
 """
 
 from collections.abc import Callable
@@ -73,22 +74,20 @@ def rank_candidates(returns: types.Array, costs: types.Array, limits: types.Arra
   return Ranking(order, feasible, score)
 
 
-def elite_weights(num_feasible: types.Array, elites: int, minimum_elites: int) -> types.Array:
+def elite_weights(num_feasible: types.Array, elites: int) -> types.Array:
   """Weights of the first `elites` candidates of a ranking, from which the distribution is fitted.
 
-  Enough feasible candidates (`minimum_elites`) reject all others: elites are the best of the feasible, even if these
-  are fewer than `elites`. With less than that, the least costly of the infeasible fill up the places; with none
-  feasible they have them all.
+  If any candidate is feasible, only feasible ones count, even if they are fewer than `elites`. If none is, the least
+  costly ones do.
 
   Args:
     num_feasible: How many candidates are feasible, [].
-    elites: The places.
-    minimum_elites: How many feasible candidates are enough, at least 1.
+    elites: How many candidates count at most.
 
   Returns:
     Equal weights for those that count, 0 for the rest, [elites]; their sum is 1.
   """
-  count = jnp.where(num_feasible < minimum_elites, elites, jnp.minimum(num_feasible, elites))
+  count = jnp.where(num_feasible > 0, jnp.minimum(num_feasible, elites), elites)
   return (jnp.arange(elites) < count) / count
 
 
@@ -101,7 +100,6 @@ def constrained_cem(
   iterations: int = 10,
   population: int = 150,
   elites: int = 15,
-  minimum_elites: int = 5,
   initial_std: float = 1.0,
   min_std: float = 0.05,
   smoothing: float = 0.0,
@@ -120,8 +118,7 @@ def constrained_cem(
     limits: The limits of the costs, [C]. C may be 0.
     iterations: How often the distribution is fitted.
     population: P, candidates of each iteration.
-    elites: Candidates to which the distribution is fitted.
-    minimum_elites: Feasible candidates that are enough to fit the distribution to them alone; see `elite_weights`.
+    elites: Candidates to which the distribution is fitted, at most; see `elite_weights`.
     initial_std: Standard deviation of the first candidates.
     min_std: What the standard deviation is kept above.
     smoothing: Share of the old distribution in the new one, in [0, 1).
@@ -130,11 +127,8 @@ def constrained_cem(
     The best candidate of all iterations: infeasible only if none of the candidates was feasible.
   """
   chex.assert_rank([mean0, limits], [2, 1])
-  if not 1 <= minimum_elites <= elites <= population or iterations < 1:
-    raise ValueError(
-      f'Needs 1 <= minimum_elites={minimum_elites} <= elites={elites} <= population={population} and '
-      f'iterations={iterations} of at least 1.'
-    )
+  if not 1 <= elites <= population or iterations < 1:
+    raise ValueError(f'Needs 1 <= elites={elites} <= population={population} and iterations={iterations} >= 1.')
   if not (0 <= smoothing < 1 and 0 <= min_std <= initial_std):
     raise ValueError(f'Needs 0 <= smoothing={smoothing} < 1 and 0 <= min_std={min_std} <= initial_std={initial_std}.')
 
@@ -147,7 +141,7 @@ def constrained_cem(
     chex.assert_shape(costs, (population, limits.shape[0]))
     ranking = rank_candidates(returns, costs, limits)
 
-    weights = elite_weights(ranking.feasible.sum(), elites, minimum_elites).astype(mean0.dtype)
+    weights = elite_weights(ranking.feasible.sum(), elites).astype(mean0.dtype)
     elite_actions = candidates[ranking.order[:elites]]
     mean = jnp.tensordot(weights, elite_actions, axes=1)
     variance = jnp.tensordot(weights, jnp.square(elite_actions - mean[None]), axes=1)

@@ -33,13 +33,13 @@ StepBudget = Callable[[core.EnvironmentSpec, float, int], np.ndarray]
 
 @gin.register
 def raw_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: int) -> np.ndarray:
-  """The authors' rule: d / T for an episode of T simulator steps, whatever the discount and the action repeat.
+  """The paper's rule, d / T for a simulator step, so d action_repeat / T for an agent step, whatever the discount.
 
-  The cost of an agent step is summed over the simulator steps of its action, so that under an action repeat of 2 this
-  admits only about half of the limit.
+  The cost of an agent step is the sum over the simulator steps of its action. (The authors' code leaves out the action
+  repeat, and so admits half of the limit at a repeat of 2.)
   """
   del cost_discount, horizon
-  return np.asarray(spec.cost_limits, np.float32) / spec.known_episode_length('raw_step_budget')
+  return _even_spending(spec, 'raw_step_budget')
 
 
 @gin.register
@@ -49,9 +49,13 @@ def episodic_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horiz
   An agent step may cost d action_repeat / T; its discounted sum over the plan, divided by H, is that times
   (1 - g^H) / ((1 - g) H), with g the discount.
   """
-  length = spec.known_episode_length('episodic_step_budget')
-  per_agent_step = np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / length
+  per_agent_step = _even_spending(spec, 'episodic_step_budget')
   return (per_agent_step * np.mean(cost_discount ** np.arange(horizon))).astype(np.float32)
+
+
+def _even_spending(spec: core.EnvironmentSpec, user: str) -> np.ndarray:
+  """What each agent step may cost if all cost the same, undiscounted, [C]."""
+  return np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / spec.known_episode_length(user)
 
 
 class PlanEstimates(NamedTuple):
@@ -68,6 +72,7 @@ def imagine_plans(
   plans: types.Array,
   key: core.Key,
   noise_scale: float = 1.0,
+  common_noise: bool = True,
 ) -> types.Predictions:
   """Follows plans from one start state under one set of parameters.
 
@@ -76,8 +81,9 @@ def imagine_plans(
     params: One set of imagination parameters.
     state: The start state, [...] without a batch axis.
     plans: Action sequences, [P, H, A].
-    key: For the noise of the transitions. Each plan has its own.
+    key: For the noise of the transitions.
     noise_scale: What that noise is multiplied with.
+    common_noise: Whether all plans meet the same noise, or each its own.
 
   Returns:
     Predictions for s_1, ..., s_H: rewards and continuations [H, P], costs [H, P, C].
@@ -85,7 +91,8 @@ def imagine_plans(
   chex.assert_rank(plans, 3)
   num_plans, horizon, _ = plans.shape
   states = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (num_plans, *x.shape)), state)
-  noise = noise_scale * jax.random.normal(key, (horizon, num_plans, world_model.noise_size))
+  noise = jax.random.normal(key, (horizon, 1 if common_noise else num_plans, world_model.noise_size))
+  noise = noise_scale * jnp.broadcast_to(noise, (horizon, num_plans, world_model.noise_size))
 
   def step(states, inputs):
     states = world_model.imagine_step(params, states, *inputs)
@@ -104,6 +111,7 @@ def evaluate_plans(
   discount: float,
   cost_discount: float,
   noise_scale: float = 1.0,
+  common_noise: bool = True,
 ) -> PlanEstimates:
   """Estimates the return and the costs of plans under each posterior sample; see the head of this file.
 
@@ -112,10 +120,11 @@ def evaluate_plans(
     params: N sets of imagination parameters, stacked: leaves [N, ...].
     state: The start state, [...] without a batch axis.
     plans: Action sequences, [P, H, A].
-    key: For the noise of the transitions.
+    key: For the noise of the transitions, which differs between samples.
     discount: The discount of rewards.
     cost_discount: The discount of costs.
     noise_scale: What the noise is multiplied with.
+    common_noise: Whether all plans meet the same noise, or each its own.
 
   Returns:
     Estimates for N samples and P plans.
@@ -125,7 +134,7 @@ def evaluate_plans(
   horizon = plans.shape[1]
 
   def evaluate_sample(params: core.Params, key: core.Key) -> PlanEstimates:
-    predictions = imagine_plans(world_model, params, state, plans, key, noise_scale)
+    predictions = imagine_plans(world_model, params, state, plans, key, noise_scale, common_noise)
     chex.assert_rank([predictions.reward, predictions.cost, predictions.continuation], [2, 3, 2])
     alive = jnp.cumprod(predictions.continuation[:-1], axis=0)  # [H - 1, P]: w_2, ..., w_H; w_1 is 1.
     alive = jnp.concatenate([jnp.ones_like(predictions.continuation[:1]), alive])
@@ -153,25 +162,28 @@ def shift_plan(plan: types.Array) -> types.Array:
 class CemPlanner(core.Planner):
   """CEM-MPC: the constrained cross entropy method on plans that posterior samples imagine.
 
-  Population, elites, iterations, horizon and initial deviation are those of the authors' experiment.
+  Population, elites, iterations, horizon and initial deviation are those of the authors' experiment. Actions are in
+  [-1, 1], and deviations in their unit. Discounts are per agent step.
 
   Args:
     spec: Has what the step budget needs: limits, action repeat and episode length.
     horizon: H, agent steps of a plan.
-    iterations: Iterations of the search; its other settings are explained at `cem.constrained_cem`.
+    iterations: How often plans are drawn and the distribution is fitted, in each agent step.
     population: P, plans of each iteration.
-    elites: Plans to which the distribution is fitted.
-    minimum_elites: Feasible plans that are enough to fit the distribution to them alone.
-    initial_std: Standard deviation of the first plans.
-    min_std: What the standard deviation is kept above.
-    smoothing: Share of the old distribution in the new one.
-    discount: Discount of rewards.
-    cost_discount: Discount of costs.
+    elites: How many plans the distribution is fitted to, at most: only feasible ones, if there are any.
+    initial_std: Standard deviation of the first plans' actions.
+    min_std: What that deviation is kept above.
+    smoothing: Share of the old distribution in the new one, in [0, 1).
+    discount: Discount of rewards, in [0, 1].
+    cost_discount: Discount of costs, in [0, 1].
     reward_bound: Weighs the N estimates of a plan's return.
     cost_bound: Weighs the N estimates of each of a plan's costs.
-    step_budget: `@raw_step_budget` or `@episodic_step_budget`.
-    noise_scale: What the noise of imagined transitions is multiplied with. A plan is judged by one draw of each model:
-      of many plans the luckiest wins, in tasks that are random themselves. At 0 plans are judged without luck.
+    step_budget: What a plan may cost per agent step: `@raw_step_budget` or `@episodic_step_budget`.
+    noise_scale: What the noise of imagined transitions is multiplied with: 1 for the model's own, 0 for none.
+    common_noise: Whether all plans of a search meet the same noise, drawn once for each posterior sample (common random
+      numbers). They do by default, because a plan is judged by one draw of each model: with noise of its own for each,
+      the luckiest of `iterations` times `population` plans wins. The paper does not say; the authors' code draws it
+      for each plan. The same noise in all iterations makes their best plans comparable.
   """
 
   display_name = 'CEM-MPC'
@@ -183,7 +195,6 @@ class CemPlanner(core.Planner):
     iterations: int = 10,
     population: int = 150,
     elites: int = 15,
-    minimum_elites: int = 5,
     initial_std: float = 1.0,
     min_std: float = 0.05,
     smoothing: float = 0.0,
@@ -193,17 +204,17 @@ class CemPlanner(core.Planner):
     cost_bound: core.Bound = bounds.UpperBound(),
     step_budget: StepBudget = raw_step_budget,
     noise_scale: float = 1.0,
+    common_noise: bool = True,
   ):
     self.horizon = horizon
     self.budgets = step_budget(spec, cost_discount, horizon)  # [C]
     self._discount, self._cost_discount = discount, cost_discount
     self._reward_bound, self._cost_bound = reward_bound, cost_bound
-    self._noise_scale = noise_scale
+    self._noise_scale, self._common_noise = noise_scale, common_noise
     self._search = dict(
       iterations=iterations,
       population=population,
       elites=elites,
-      minimum_elites=minimum_elites,
       initial_std=initial_std,
       min_std=min_std,
       smoothing=smoothing,
@@ -234,14 +245,23 @@ class CemPlanner(core.Planner):
       The best plan found, with R as its value and K^i as its costs, and what is left of the search.
     """
     chex.assert_shape(previous_plan, (self.horizon, None))
+    search_key, common_key = jax.random.split(key)
 
-    def evaluate(plans: types.Array, key: core.Key) -> tuple[types.Array, types.Array]:
+    def evaluate(plans: types.Array, iteration_key: core.Key) -> tuple[types.Array, types.Array]:
       estimates = evaluate_plans(
-        world_model, params, state, plans, key, self._discount, self._cost_discount, self._noise_scale
+        world_model,
+        params,
+        state,
+        plans,
+        common_key if self._common_noise else iteration_key,
+        self._discount,
+        self._cost_discount,
+        self._noise_scale,
+        self._common_noise,
       )
       return (
         bound_estimates(estimates.returns, self._reward_bound),
         bound_estimates(estimates.costs, self._cost_bound),
       )
 
-    return cem.constrained_cem(key, evaluate, previous_plan, jnp.asarray(self.budgets), **self._search)
+    return cem.constrained_cem(search_key, evaluate, previous_plan, jnp.asarray(self.budgets), **self._search)

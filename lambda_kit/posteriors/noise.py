@@ -25,7 +25,7 @@ def _quantiles() -> np.ndarray:
 
   The scale is 1.00001, the fourth moment 2.9992 (of the normal distribution: 3), the largest number 4.32.
   """
-  from scipy import special  # Here, since it is slow to import.  pylint: disable=import-outside-toplevel
+  from scipy import special  # Here, since it is slow to import.
 
   quantiles = special.ndtri((np.arange(_LEVELS) + 0.5) / _LEVELS)
   return (quantiles / np.sqrt(np.mean(quantiles**2))).astype(np.float32)

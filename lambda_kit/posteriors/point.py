@@ -60,9 +60,11 @@ class Point(core.Posterior[PointState]):
     )
     return PointState(optax.apply_updates(state.params, updates), opt_state), aux, metrics
 
-  def mean(self, state: PointState) -> core.Params:
+  def current(self, state: PointState) -> core.Params:
     return state.params
 
-  def sample(self, state: PointState, key: core.Key, num_samples: int) -> core.Params:
-    del key
+  def sample(
+    self, state: PointState, key: core.Key, num_samples: int, scale: types.Array | float | None = None
+  ) -> core.Params:
+    del key, scale
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_samples, *leaf.shape)), self._select(state.params))

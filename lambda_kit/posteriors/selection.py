@@ -16,7 +16,7 @@ def selected_positions(params: core.Params, select: Callable[[core.Params], core
   leaves, structure = jax.tree.flatten(params)
   placeholders = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
   positions = {id(placeholder): position for position, placeholder in enumerate(placeholders)}
-  selected = jax.tree.leaves(select(structure.unflatten(placeholders)))
+  selected = jax.tree.leaves(select(jax.tree.unflatten(structure, placeholders)))
   if not selected or any(id(leaf) not in positions for leaf in selected):
     raise ValueError(f'`select` has to pick leaves of the parameters as they are, and at least one; got {selected}.')
   return [positions[id(leaf)] for leaf in selected]
@@ -27,7 +27,7 @@ def merge(params: core.Params, selected: core.Params, positions: Sequence[int]) 
   leaves, structure = jax.tree.flatten(params)
   for position, leaf in zip(positions, jax.tree.leaves(selected), strict=True):
     leaves[position] = leaf
-  return structure.unflatten(leaves)
+  return jax.tree.unflatten(structure, leaves)
 
 
 def module_names(params: core.Params) -> list[str]:

@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 
   mean: core.Params  # Of all parameters: filtering needs one complete set.
   variance: types.Array  # [P]
-  columns: types.Array  # [K, P], the last K snapshots less the mean of their time; the oldest is overwritten.
+  columns: types.Array  # [K, P], deviations of the last K snapshots, see `add_snapshot`; the oldest is overwritten.
   square_norms: types.Array  # [K], of the columns.
   total_weight: types.Array  # [], of all snapshots in the average, the last of which weighs 1.
   num_snapshots: types.Array  # [] int32, n.
@@ -76,25 +76,40 @@ def add_snapshot(
 ) -> Moments:
   """Takes snapshot n = 1, 2, ..., theta_n = `params`, into the moments.
 
-  Snapshot i weighs decay^(n - i), and averages are divided by the sum of the weights, W_n = 1 + decay W_{n-1}, which
-  makes them exact from the first snapshot on. With a = 1 / W_n and d = theta_n - mean_{n-1}:
+  Snapshot i weighs g^(n - i) with g = `decay`, and averages are divided by the sum of the weights, W_n = 1 + g W_{n-1},
+  which makes them exact from the first snapshot on. With d = theta_n - mean_{n-1}:
 
-    mean_n = mean_{n-1} + a d,    variance_n = (1 - a) (variance_{n-1} + a d^2).
+    mean_n = mean_{n-1} + d / W_n,    c_n = sqrt((1 + g) (1 - 1 / W_n) / (2 g)) d,
+    variance_n = variance_{n-1} + (c_n^2 - variance_{n-1}) / W_{n-1}.
 
-  This is E[theta^2] - E[theta]^2 under the weights, without the cancellation: float32 has 7 digits, and weights differ
-  between snapshots in the third or later. A decay of 1 gives the plain averages of the original SWAG.
+  Both moments are unbiased for iid snapshots of covariance S. The mean of n snapshots has the covariance q_n S, where
+  q_n = sum_i w_i^2 / (sum_i w_i)^2 over their weights. Summed, with W_n = (1 - g^n) / (1 - g), this is
+  q_n = (2 / W_n - (1 - g)) / (1 + g), from which follow
+
+    E[d d^T] = (1 + q_{n-1}) S = 2 g / ((1 + g) (1 - 1 / W_n)) S,    so E[c_n c_n^T] = S,
+
+  for n = 2 as in the limit of many snapshots; and c_1 = 0. Then variance_n, the weighted average of c_2^2, ..., c_n^2,
+  is unbiased, too. It equals the weighted variance sum_i w_i (theta_i - mean_n)^2 / W_n, divided by 1 - q_n, without
+  cancellation: float32 has 7 digits, and weights differ between snapshots in the third or later.
+
+  A column is sqrt(1 - 1 / K) c_n, since `draw` divides the sum of K squares by K - 1. The first snapshot has nothing to
+  deviate from: its column is that of the second, as the two deviate from their mean by the same, up to the sign.
   """
   total_weight = 1 + decay * moments.total_weight
   step = 1 / total_weight
   mean = jax.tree.map(lambda m, w: m + step * (w - m), moments.mean, params)
-  snapshot, old_mean, new_mean = (_flatten(select(tree)) for tree in (params, moments.mean, mean))
+  snapshot, old_mean = (_flatten(select(tree)) for tree in (params, moments.mean))
   num_models = moments.columns.shape[0]
   chex.assert_shape([snapshot, moments.variance], (moments.columns.shape[1],))
-  variance = (1 - step) * (moments.variance + step * jnp.square(snapshot - old_mean))
+  deviation = jnp.sqrt((1 + decay) * (1 - step) / (2 * decay)) * (snapshot - old_mean)
+  variance_step = 1 / jnp.maximum(moments.total_weight, 1)  # At the first snapshot there is nothing to average.
+  variance = moments.variance + variance_step * (jnp.square(deviation) - moments.variance)
   # `columns` are written but not read: a read here makes XLA copy all [K, P] of them at every update, due or not.
-  deviation, oldest = snapshot - new_mean, moments.num_snapshots % num_models
-  columns = moments.columns.at[oldest].set(deviation)
-  square_norms = moments.square_norms.at[oldest].set(jnp.sum(jnp.square(deviation)))
+  column, newest = np.sqrt(1 - 1 / num_models) * deviation, moments.num_snapshots % num_models
+  columns, square_norms = moments.columns, moments.square_norms
+  for slot in (newest, jnp.where(moments.num_snapshots == 1, 0, newest)):
+    columns = columns.at[slot].set(column)
+    square_norms = square_norms.at[slot].set(jnp.sum(jnp.square(column)))
   num_snapshots = moments.num_snapshots + 1
   spread = jnp.where(num_snapshots >= num_models, root_mean_variance(variance, square_norms, scale), 0.0)
   return Moments(mean, variance, columns, square_norms, total_weight, num_snapshots, spread)
@@ -113,7 +128,12 @@ def root_mean_variance(variance: types.Array, square_norms: types.Array, scale: 
 
 
 def draw(
-  mean: types.Array, variance: types.Array, columns: types.Array, scale: float, key: core.Key, num_samples: int
+  mean: types.Array,
+  variance: types.Array,
+  columns: types.Array,
+  scale: types.Array | float,
+  key: core.Key,
+  num_samples: int,
 ) -> types.Array:
   """Draws from N(mean, scale (diag(variance) / 2 + D^T D / (2 (K - 1)))) (Maddox et al., 2019, equation 1).
 
@@ -125,7 +145,7 @@ def draw(
     mean: [P]
     variance: [P]
     columns: D, [K, P].
-    scale: Of the covariance.
+    scale: Of the covariance, [].
     key: Decides z_1 and z_2.
     num_samples: N.
 
@@ -138,7 +158,7 @@ def draw(
   z_1 = noise.standard_normal(diagonal_key, (num_samples, size))
   z_2 = jax.random.normal(low_rank_key, (num_samples, num_models))
   low_rank = z_2 @ columns / np.sqrt(2 * (num_models - 1))  # [N, P]
-  return mean[None] + np.sqrt(scale) * (jnp.sqrt(variance / 2)[None] * z_1 + low_rank)
+  return mean[None] + jnp.sqrt(scale) * (jnp.sqrt(variance / 2)[None] * z_1 + low_rank)
 
 
 @gin.register
@@ -183,9 +203,9 @@ class Swag(core.Posterior[SwagState]):
     self._select = select
     self._burn_in, self._period, self._num_models = burn_in, period, num_models
     self._decay, self._scale = decay, scale
-    self._rate = lambda update: cyclic_learning_rate(update, learning_rate, cyclic_factor, burn_in, period)
+    self.rate = lambda update: cyclic_learning_rate(update, learning_rate, cyclic_factor, burn_in, period)
     # Optax counts from 0, we from 1. Neither counts an update that was skipped.
-    self._optimizer = optimizers.make_adam(lambda count: self._rate(count + 1), clip_norm, eps)
+    self._optimizer = optimizers.make_adam(lambda count: self.rate(count + 1), clip_norm, eps)
 
   def init(self, key: core.Key, init_params: Callable[[core.Key], core.Params]) -> SwagState:
     params = init_params(key)
@@ -193,8 +213,17 @@ class Swag(core.Posterior[SwagState]):
       params=params,
       opt_state=self._optimizer.init(params),
       num_updates=jnp.zeros((), jnp.int32),
-      moments=init_moments(params, optax.tree.size(self._select(params)), self._num_models),
+      moments=self.init_moments(params),
     )
+
+  def init_moments(self, params: core.Params) -> Moments:
+    return init_moments(params, optax.tree.size(self._select(params)), self._num_models)
+
+  def is_snapshot(self, update: types.Array) -> types.Array:
+    return is_snapshot(update, self._burn_in, self._period)
+
+  def add_snapshot(self, moments: Moments, params: core.Params) -> Moments:
+    return add_snapshot(moments, params, self._select, self._decay, self._scale)
 
   def update(
     self, state: SwagState, loss: core.ModelLoss, key: core.Key
@@ -207,15 +236,11 @@ class Swag(core.Posterior[SwagState]):
     num_updates = state.num_updates + applied
     # A branch, so that the [K, P] columns are neither copied nor touched between snapshots.
     moments = jax.lax.cond(
-      applied & is_snapshot(num_updates, self._burn_in, self._period),
-      lambda moments, params: add_snapshot(moments, params, self._select, self._decay, self._scale),
-      lambda moments, params: moments,
-      state.moments,
-      params,
+      applied & self.is_snapshot(num_updates), self.add_snapshot, lambda moments, params: moments, state.moments, params
     )
     metrics = dict(
       loss=value,
-      learning_rate=self._rate(state.num_updates + 1),
+      learning_rate=self.rate(state.num_updates + 1),
       gradient_norm=optax.tree.norm(gradients),
       skipped_updates=skipped_updates,
       num_snapshots=moments.num_snapshots,
@@ -223,17 +248,21 @@ class Swag(core.Posterior[SwagState]):
     )
     return SwagState(params, opt_state, num_updates, moments), aux, metrics
 
+  def current(self, state: SwagState) -> core.Params:
+    return state.params
+
   def mean(self, state: SwagState) -> core.Params:
     return jax.tree.map(lambda m, w: jnp.where(self._ready(state), m, w), state.moments.mean, state.params)
 
-  def sample(self, state: SwagState, key: core.Key, num_samples: int) -> core.Params:
+  def sample(
+    self, state: SwagState, key: core.Key, num_samples: int, scale: types.Array | float | None = None
+  ) -> core.Params:
     current, unflatten = flatten_util.ravel_pytree(self._select(state.params))
     moments = state.moments
+    scale = self._scale if scale is None else self._scale * scale
     samples = jax.lax.cond(
       self._ready(state),
-      lambda: draw(
-        _flatten(self._select(moments.mean)), moments.variance, moments.columns, self._scale, key, num_samples
-      ),
+      lambda: draw(_flatten(self._select(moments.mean)), moments.variance, moments.columns, scale, key, num_samples),
       lambda: jnp.broadcast_to(current, (num_samples, current.size)),
     )
     return jax.vmap(unflatten)(samples)

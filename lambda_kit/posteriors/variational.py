@@ -115,11 +115,14 @@ class Variational(core.Posterior[VariationalState]):
     )
     return VariationalState(params, rho, opt_state), aux, metrics
 
-  def mean(self, state: VariationalState) -> core.Params:
+  def current(self, state: VariationalState) -> core.Params:
     return state.params
 
-  def sample(self, state: VariationalState, key: core.Key, num_samples: int) -> core.Params:
-    mean, std = self._select(state.params), jax.tree.map(jax.nn.softplus, state.rho)
+  def sample(
+    self, state: VariationalState, key: core.Key, num_samples: int, scale: types.Array | float | None = None
+  ) -> core.Params:
+    stretch = 1.0 if scale is None else jnp.sqrt(scale)
+    mean, std = self._select(state.params), jax.tree.map(lambda rho: stretch * jax.nn.softplus(rho), state.rho)
     return jax.vmap(draw, in_axes=(None, None, 0))(mean, std, jax.random.split(key, num_samples))
 
 

@@ -1,6 +1,7 @@
 """Acting and learning, an episode at a time."""
 
 from collections.abc import Callable
+import functools
 import time
 from typing import Any, NamedTuple
 
@@ -94,7 +95,7 @@ class EnvironmentLoop:
     self._actor.observe_first(timestep)
     while not timestep.last():
       action = self._actor.select_action(timestep.observation)
-      timestep = self._attempt(number, lambda: self._environment.step(action))
+      timestep = self._attempt(number, functools.partial(self._environment.step, action))
       if timestep is None:
         return
       self._actor.observe(action, timestep)
@@ -110,7 +111,8 @@ class EnvironmentLoop:
     self._log_episode(summary, time.perf_counter() - started)
 
   def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
-    """Counts an episode that has ended and writes its row."""
+    """Counts an episode that has ended, tells the learner what it cost, and writes its row."""
+    self._learner.observe_episode(summary.cost_return)
     self.state = self.state._replace(episodes=self.state.episodes + 1)
     self._logger.write(
       'episode',

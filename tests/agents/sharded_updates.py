@@ -34,7 +34,7 @@ _CASES = {
 
 
 def _collectives(learner) -> list[dict]:
-  # pylint: disable=protected-access
+
   if learner._updates_per_call == 1:
     lowered = learner._update.lower(learner.save(), next(learner._dataset.batches(1)))
   else:

@@ -37,7 +37,7 @@ def parts():
 
 def test_the_learners_update(parts):
   learner, batch = parts.learner, networks_lib.example_batch(parts.spec)
-  # pylint: disable=protected-access
+
   assert not _faults(_lowered(learner._update, learner.save(), batch))
   assert not _faults(_lowered(learner._update_many, learner.save(), (batch, batch)))
 
@@ -53,7 +53,7 @@ def test_the_actors_step(parts, evaluation):
 
 def test_what_actors_fetch(parts):
   learner = parts.learner
-  for source in learner._sources.values():  # pylint: disable=protected-access
+  for source in learner._sources.values():
     assert not _faults(_lowered(source, learner.save()))
 
 

@@ -37,7 +37,8 @@ def test_each_sample_expects_what_its_model_says():
   # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
   np.testing.assert_allclose(result.steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
   np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])
-  # Given the action 50, and 0 behind it: s' = theta s + a. From 3: 53 and 53, 56 and 112. From -1: -1 and -1, -2 and -4.
+  # Given the action 50, and 0 behind it: s' = theta s + a. From 3: 53 and 53, 56 and 112. From -1: -1 and -1, -2 and
+  # -4.
   np.testing.assert_allclose(result.given_actions, [[[2 * 54.5], [2 * 82.5]], [[-3.0], [-5.0]]])
 
 

@@ -10,6 +10,7 @@ import pytest
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.replay import archive
+from lambda_kit.safety import feedback
 from tests.agents import tiny
 
 
@@ -116,9 +117,7 @@ def test_several_constraints_have_critics_and_multipliers_of_their_own():
 
 
 def test_a_planner_takes_the_place_of_the_policy():
-  parts = tiny.Parts(
-    planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2)
-  )
+  parts = tiny.Parts(planner_factory=functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, iterations=2))
   parts.learner.step(1)
   parts.actor.update()
   actions = parts.play()
@@ -142,7 +141,8 @@ def test_gradients_that_are_not_finite_are_skipped_then_reported():
   parts = tiny.Parts(max_skips=2)
   parts.learner.step(1)
   state = parts.learner.save()
-  poisoned = state._replace(target_critic=jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.target_critic))
+  nowhere = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), state.critic.params)
+  poisoned = state._replace(critic=state.critic._replace(params=nowhere))
   parts.learner.restore(poisoned)
   policy = jax.tree.map(np.array, poisoned.policy.params)
   parts.learner.step(2)
@@ -192,3 +192,14 @@ def test_a_batched_actor_keeps_its_rows_apart():
   changed = observations.copy()
   changed[:2, 0] += 1.0
   assert not np.array_equal(play(changed)[2:, 0], actions[2:, 0])
+
+
+def test_costs_of_episodes_correct_the_budgets_and_are_saved():
+  parts = tiny.Parts(feedback=feedback.IntegralFeedback(memory=1.0))
+  parts.learner.step(1)
+  state = parts.learner.save()
+  awake = state.feedback._replace(may_tighten=jnp.ones_like(state.feedback.may_tighten))
+  parts.learner.restore(state._replace(feedback=awake))
+  parts.learner.observe_episode(np.full(1, 1e6))
+  assert parts.learner.step(1)['budget_share/0'] == pytest.approx(np.exp(-0.05), rel=1e-5)
+  np.testing.assert_allclose(parts.learner.save().feedback.log_share, [-0.05], rtol=1e-5)

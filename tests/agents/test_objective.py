@@ -10,11 +10,13 @@ from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.safety import bounds
+from lambda_kit.safety import feedback
 from lambda_kit.safety import primal_dual
 from lambda_kit.safety import unconstrained
 from tests.agents import linear_fakes
 
 _GAMMA, _COST_GAMMA, _LAMBDA, _V, _VC = 0.9, 0.8, 0.7, 3.0, 5.0
+_TARGET_V, _TARGET_VC = 7.0, 11.0
 
 
 def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bound=bounds.UpperBound()):
@@ -23,6 +25,7 @@ def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bo
     cost_bound=cost_bound,
     solver=solver or unconstrained.Unconstrained(),
     budgets=jnp.array([1.0]),
+    feedback=feedback.NoFeedback(),
     discount=_GAMMA,
     cost_discount=_COST_GAMMA,
     lambda_=_LAMBDA,
@@ -35,7 +38,7 @@ def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bo
 def _run(request):
   """Maps k, models and starts to the gradient with respect to k, the outcome and the data of both kinds of critics.
 
-  Critics are v(s) = 3 s and v_c(s) = 5 s.
+  Critics are v(s) = 3 s and v_c(s) = 5 s, their targets 7 s and 11 s.
   """
   method = (
     policy_gradients.WholeGradient()
@@ -53,11 +56,13 @@ def _run(request):
       jnp.asarray(starts, jnp.float32)[:, None],
       value=lambda features: _V * features[..., 0],
       cost_values=lambda features: _VC * features,
+      target_value=lambda features: _TARGET_V * features[..., 0],
+      target_cost_values=lambda features: _TARGET_VC * features,
       solver_state=objective.solver.init(1) if solver_state is None else solver_state,
       devices=devices.Devices(),
     )
     noise_key, select_key = jax.random.split(jax.random.PRNGKey(0))
-    noise = imagination.draw_noise(noise_key, objective.horizon, len(starts), num_actions=1, state_noise_size=1)
+    noise = imagination.draw_noise(noise_key, 1, objective.horizon, len(starts), num_actions=1, state_noise_size=1)
     gradient, outcome = method(problem, {'k': k}, noise)
     return gradient['k'], outcome, objective_lib.critic_data(problem, outcome, select_key)
 
@@ -74,14 +79,18 @@ def _values_by_hand(k, theta, s0, gamma, scale, v):
 
 
 def test_the_loss_is_minus_the_mean_value(run):
-  _, outcome, (critic, _) = run(0.5, [1.2], [2.0], _objective())
+  _, outcome, (critic, cost_critics) = run(0.5, [1.2], [2.0], _objective())
   g0, g1 = _values_by_hand(0.5, 1.2, 2.0, _GAMMA, 1.0, _V)
   assert outcome.metrics['policy_loss'] == pytest.approx(-(g0 + g1) / 2, rel=1e-5)
-  np.testing.assert_allclose(critic.targets, [[g0, g1]], rtol=1e-5)
+  # The policy bootstraps from the critic, the critic from its target.
+  targets = _values_by_hand(0.5, 1.2, 2.0, _GAMMA, 1.0, _TARGET_V)
+  np.testing.assert_allclose(critic.targets, [targets], rtol=1e-5)
   # The critic is trained on s_0 = 2 and s_1 = (1.2 + 0.5) 2.
   np.testing.assert_allclose(critic.features[0, :, 0], [2.0, 3.4], rtol=1e-5)
   c0, c1 = _values_by_hand(0.5, 1.2, 2.0, _COST_GAMMA, 2.0, _VC)
   assert outcome.cost_values[0] == pytest.approx((c0 + c1) / 2, rel=1e-5)
+  cost_targets = _values_by_hand(0.5, 1.2, 2.0, _COST_GAMMA, 2.0, _TARGET_VC)
+  np.testing.assert_allclose(cost_critics.targets, [[cost_targets]], rtol=1e-5)
 
 
 def test_no_gradient_through_the_state_that_the_policy_sees(run):
@@ -108,7 +117,11 @@ def test_each_start_state_selects_its_own_sample(run):
   thetas, starts = [0.5, 1.5, 1.0], [1.0, -1.0]
   _, outcome, (critic, _) = run(0.0, thetas, starts, _objective())
   best = [_values_by_hand(0.0, 1.5, 1.0, _GAMMA, 1.0, _V), _values_by_hand(0.0, 0.5, -1.0, _GAMMA, 1.0, _V)]
-  np.testing.assert_allclose(critic.targets, best, rtol=1e-5)
+  targets = [
+    _values_by_hand(0.0, 1.5, 1.0, _GAMMA, 1.0, _TARGET_V),
+    _values_by_hand(0.0, 0.5, -1.0, _GAMMA, 1.0, _TARGET_V),
+  ]
+  np.testing.assert_allclose(critic.targets, targets, rtol=1e-5)
   assert outcome.metrics['policy_loss'] == pytest.approx(-np.mean(best), rel=1e-5)
   np.testing.assert_allclose(critic.features[:, 1, 0], [1.5, -0.5], rtol=1e-5)  # s_1 of the selected samples.
   # Costs 2 s' with safety critics 5 s select by the same sign.
@@ -149,21 +162,65 @@ def test_terminations_weigh_what_follows():
   np.testing.assert_allclose(objective_lib.discounted_weights(jnp.array([0.5, 0.1])), [1.0, 0.5])
 
 
-def test_noise_differs_between_starts_only():
-  """Equal weights imagine equal trajectories, so that bounds over them agree."""
+class _NoisyModel(linear_fakes.LinearModel):
+  def imagine_step(self, params, state, action, noise):
+    return super().imagine_step(params, state, action, noise) + noise
 
-  class NoisyModel(linear_fakes.LinearModel):
-    def imagine_step(self, params, state, action, noise):
-      return super().imagine_step(params, state, action, noise) + noise
 
-  noise = imagination.draw_noise(jax.random.PRNGKey(1), horizon=4, num_starts=3, num_actions=1, state_noise_size=1)
-  imagine = lambda theta: imagination.imagine(
-    NoisyModel(), {'theta': theta}, lambda features, noise: (0 * features, features[..., 0]), jnp.ones((3, 1)), noise
+@pytest.mark.parametrize('num_draws', [1, 2])
+@pytest.mark.parametrize('method', [policy_gradients.WholeGradient(), policy_gradients.SelectedGradient(2, 1)])
+def test_models_share_their_noise_or_have_their_own(method, num_draws):
+  """Two models with equal weights imagine equal trajectories if they share their noise, and only then."""
+  problem = objective_lib.PolicyProblem(
+    _objective(horizon=4),
+    1,
+    linear_fakes.linear_policy,
+    _NoisyModel(),
+    {'theta': jnp.ones([2])},
+    jnp.ones((3, 1)),
+    value=lambda features: features[..., 0],
+    cost_values=lambda features: features,
+    target_value=lambda features: features[..., 0],
+    target_cost_values=lambda features: features,
+    solver_state=None,
+    devices=devices.Devices(),
   )
-  first, second = imagine(1.0), imagine(1.0)
-  assert first.features.shape == (5, 3, 1)
-  np.testing.assert_array_equal(first.features, second.features)
-  assert len(np.unique(first.features[-1])) == 3
+  noise = imagination.draw_noise(
+    jax.random.PRNGKey(1), num_draws, horizon=4, num_starts=3, num_actions=1, state_noise_size=1
+  )
+  imagined, _ = method.imagine(problem, {'k': 0.5}, noise)
+  assert imagined.features.shape == (2, 5, 3, 1)
+  assert len(np.unique(imagined.features[:, -1])) == 3 * num_draws
+
+
+def test_average_trajectories_are_valued_instead_of_each():
+  """The paper's greedy variant, of two models and a reward of s^2: the square of the mean, not the mean of squares."""
+
+  class Squares(linear_fakes.LinearModel):
+    def predict(self, params, features):
+      predictions = super().predict(params, features)
+      return predictions._replace(reward=features[..., 0] ** 2)
+
+  problem = objective_lib.PolicyProblem(
+    _objective(horizon=1),
+    1,
+    linear_fakes.linear_policy,
+    Squares(),
+    {'theta': jnp.array([1.0, 3.0])},
+    jnp.ones((1, 1)),
+    value=lambda features: 0.0 * features[..., 0],
+    cost_values=lambda features: 0.0 * features,
+    target_value=lambda features: features[..., 0],
+    target_cost_values=lambda features: features,
+    solver_state=None,
+    devices=devices.Devices(),
+  )
+  noise = imagination.draw_noise(jax.random.PRNGKey(1), 1, horizon=1, num_starts=1, num_actions=1, state_noise_size=1)
+  value = lambda average: jnp.mean(
+    policy_gradients.WholeGradient(average).imagine(problem, {'k': 0.0}, noise)[1].values
+  )
+  assert value(False) == pytest.approx((1.0**2 + 3.0**2) / 2)
+  assert value(True) == pytest.approx(2.0**2)
 
 
 def test_horizons_below_one_are_refused(run):

@@ -18,6 +18,7 @@ from lambda_kit.policies import critic
 from lambda_kit.policies import squashed_gaussian
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
+from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
 from tests import specs
 
@@ -55,7 +56,7 @@ def _given():
   )
 
 
-def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-0.5, 0.5)):
+def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-0.5, 0.5), num_draws=_N):
   networks = _networks()
   samples, start, policy, critic_params, cost_params = _given()
   objective = objective_lib.Objective(
@@ -63,6 +64,7 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
     cost_bound,
     solver,
     jnp.array(budgets),
+    feedback.NoFeedback(),
     discount=0.9,
     cost_discount=0.95,
     lambda_=0.8,
@@ -78,6 +80,8 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
     start,
     value=lambda features: networks.critic.apply(critic_params, features),
     cost_values=lambda features: networks.cost_critics.apply(cost_params, features),
+    target_value=lambda features: 2.0 * networks.critic.apply(critic_params, features),
+    target_cost_values=lambda features: 2.0 * networks.cost_critics.apply(cost_params, features),
     solver_state=solver.init(_C),
     devices=devices.Devices(),
   )
@@ -85,7 +89,9 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
   @jax.jit
   def run(policy, key):
     noise_key, select_key = jax.random.split(key)
-    noise = imagination.draw_noise(noise_key, 4, _S, num_actions=2, state_noise_size=networks.world_model.noise_size)
+    noise = imagination.draw_noise(
+      noise_key, num_draws, 4, _S, num_actions=2, state_noise_size=networks.world_model.noise_size
+    )
     gradient, outcome = method(problem, policy, noise)
     return gradient, outcome, objective_lib.critic_data(problem, outcome, select_key)
 

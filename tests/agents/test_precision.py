@@ -22,7 +22,7 @@ _ROUNDING = 2.0**-8  # The largest relative error of rounding to the 8 significa
 def _update_program(parts):
   """The text of the learner's update."""
   batch = networks_lib.example_batch(parts.spec)
-  return parts.learner._update.lower(parts.learner.save(), batch).as_text()  # pylint: disable=protected-access
+  return parts.learner._update.lower(parts.learner.save(), batch).as_text()
 
 
 def _product_types(program):

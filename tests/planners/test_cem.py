@@ -167,14 +167,14 @@ def test_what_is_not_a_number_ranks_last():
   'num_feasible, expected',
   [
     (0, [1 / 4] * 4),  # None feasible: the four least costly.
-    (1, [1 / 4] * 4),  # Less than two: filled up.
-    (2, [1 / 2, 1 / 2, 0, 0]),  # Enough: the others are rejected.
+    (1, [1, 0, 0, 0]),  # One is enough to reject the others.
+    (2, [1 / 2, 1 / 2, 0, 0]),
     (3, [1 / 3, 1 / 3, 1 / 3, 0]),
     (9, [1 / 4] * 4),
   ],
 )
 def test_elites(num_feasible, expected):
-  weights = cem.elite_weights(jnp.asarray(num_feasible), elites=4, minimum_elites=2)
+  weights = cem.elite_weights(jnp.asarray(num_feasible), elites=4)
   np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
@@ -188,7 +188,6 @@ def test_the_distribution_is_fitted_to_the_elites():
       iterations=1,
       population=40,
       elites=10,
-      minimum_elites=2,
       smoothing=0.25,
       min_std=0.3,
     )
@@ -200,7 +199,7 @@ def test_the_distribution_is_fitted_to_the_elites():
     ((candidates, returns, costs),) = records
     feasible = costs[:, 0] <= limit
     if limit == -2.0:
-      assert 2 <= feasible.sum() < 10  # Enough to reject the others, and too few for all places.
+      assert 2 <= feasible.sum() < 10  # Too few for all places.
     if feasible.any():
       elites = np.argsort(np.where(feasible, -returns, np.inf))[: min(10, feasible.sum())]
     else:
@@ -208,6 +207,22 @@ def test_the_distribution_is_fitted_to_the_elites():
     mean, std = candidates[elites].mean(axis=0), candidates[elites].std(axis=0)
     np.testing.assert_allclose(result.mean, 0.25 * 0.1 + 0.75 * mean, atol=1e-5)
     np.testing.assert_allclose(result.std, np.maximum(0.25 * 1.0 + 0.75 * std, 0.3), atol=1e-5)
+
+
+def test_infeasible_candidates_are_no_elites_beside_two_feasible_of_ten():
+  # Candidates 3 and 7 are feasible, and have the smallest returns.
+  def evaluate(candidates, key):
+    del key
+    costs = jnp.ones((10, 1)).at[jnp.asarray([3, 7])].set(0.0)
+    return costs[:, 0], costs
+
+  evaluate, records = _recorded(evaluate)
+  search = functools.partial(cem.constrained_cem, iterations=1, population=10, elites=5, min_std=0.0)
+  result = search(jax.random.key(0), evaluate, jnp.zeros((1, 1)), jnp.asarray([0.5]))
+  jax.effects_barrier()
+  first, second = records[0][0][[3, 7]]
+  np.testing.assert_allclose(result.mean, (first + second) / 2, atol=1e-6)
+  np.testing.assert_allclose(result.std, abs(first - second) / 2, atol=1e-6)
 
 
 def test_candidates_follow_the_distribution():
@@ -260,15 +275,7 @@ def test_the_key_determines_the_result_with_vmap_or_without():
 
 
 @pytest.mark.parametrize(
-  'settings',
-  [
-    {'elites': 200},
-    {'minimum_elites': 16},
-    {'minimum_elites': 0},
-    {'iterations': 0},
-    {'smoothing': 1.0},
-    {'min_std': 2.0},
-  ],
+  'settings', [{'elites': 200}, {'elites': 0}, {'iterations': 0}, {'smoothing': 1.0}, {'min_std': 2.0}]
 )
 def test_settings_that_make_no_sense_are_refused(settings):
   with pytest.raises(ValueError, match=next(iter(settings))):

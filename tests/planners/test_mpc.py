@@ -1,10 +1,12 @@
 """Plans judged by a linear model, for which everything is arithmetic."""
 
+import functools
 import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lambda_kit.planners import mpc
 from lambda_kit.safety import bounds
@@ -22,9 +24,9 @@ def _plan(planner, params, x=0.0, model=_MODEL):
   return plan(_KEY, params, fakes.start_state(x))
 
 
-def _evaluate(params, plans, x=0.0, discount=1.0, cost_discount=1.0, model=_MODEL):
-  evaluate = jax.jit(mpc.evaluate_plans, static_argnums=0)
-  return evaluate(model, params, fakes.start_state(x), jnp.asarray(plans), _KEY, discount, cost_discount)
+def _evaluate(params, plans, x=0.0, discount=1.0, cost_discount=1.0, model=_MODEL, common_noise=True):
+  evaluate = jax.jit(functools.partial(mpc.evaluate_plans, model, common_noise=common_noise))
+  return evaluate(params, fakes.start_state(x), jnp.asarray(plans), _KEY, discount, cost_discount)
 
 
 def test_returns_and_costs_by_hand():
@@ -47,9 +49,13 @@ def test_returns_and_costs_by_hand():
   np.testing.assert_allclose(estimates.costs, np.stack([first, 2 * first], axis=-1), rtol=1e-6)
 
 
-def test_each_sample_and_plan_has_its_own_noise():
-  estimates = _evaluate(fakes.stack_params(3, noise=1.0), np.zeros((4, 2, 1)), model=_NOISY_MODEL)
-  assert len(np.unique(estimates.returns)) == 12
+def test_equal_plans_get_equal_scores_under_common_noise():
+  # Samples don't share noise: three models, whose four equal plans have one return each, or a return for each plan.
+  params, plans = fakes.stack_params(3, noise=1.0), np.zeros((4, 2, 1))
+  common, own = (_evaluate(params, plans, model=_NOISY_MODEL, common_noise=common) for common in (True, False))
+  np.testing.assert_array_equal(common.returns, np.broadcast_to(common.returns[:, :1], (3, 4)))
+  assert len(np.unique(common.returns)) == 3
+  assert len(np.unique(own.returns)) == 12
 
 
 def test_bounds_combine_samples_for_each_entry():
@@ -81,13 +87,27 @@ def test_finds_the_best_open_loop_plan():
 
 
 def test_plans_can_be_judged_without_luck():
-  # One step to the goal 0.5. With noise of deviation 1, the luckiest of a thousand plans is hardly ever the best one.
-  params = fakes.stack_params(1, gain=1.0, goal=0.5, noise=1.0)
-  by_luck, without = (
-    _plan(mpc.CemPlanner(_FREE, horizon=1, noise_scale=scale), params, model=_NOISY_MODEL) for scale in (1.0, 0.0)
+  # Each step's return is a - a^2, largest at a = 0.5, less the square of a random walk that no action changes. Of all
+  # plans that meet noise of their own, the luckiest is hardly ever the best one.
+  params = fakes.stack_params(1, effort=1.0, value=1.0, noise=3.0)
+  by_luck, common, without = (
+    _plan(mpc.CemPlanner(_FREE, horizon=3, **settings), params, model=_NOISY_MODEL).actions
+    for settings in ({'common_noise': False}, {}, {'noise_scale': 0.0})
   )
-  np.testing.assert_allclose(without.actions, [[0.5]], atol=0.01)
-  assert abs(by_luck.actions[0, 0] - 0.5) > 0.1
+  assert abs(by_luck - 0.5).max() > 0.1
+  np.testing.assert_allclose(common, 0.5, atol=0.01)
+  np.testing.assert_allclose(without, 0.5, atol=0.01)
+
+
+def test_plans_of_all_iterations_meet_the_same_noise():
+  # The return is minus the square of noise, whatever the plan. The best of all plans is returned: for most of 16 keys
+  # it would be one of a later iteration if that had noise of its own.
+  def values(iterations):
+    planner = mpc.CemPlanner(_FREE, horizon=1, iterations=iterations)
+    arguments = fakes.stack_params(1, noise=1.0), _NOISY_MODEL, fakes.start_state(0.0), planner.initial_plan(1)
+    return jax.jit(jax.vmap(lambda key: planner.plan(key, *arguments).value))(jax.random.split(_KEY, 16))
+
+  np.testing.assert_array_equal(values(1), values(9))
 
 
 def test_the_mean_return_and_the_costliest_sample_count():
@@ -116,11 +136,28 @@ def test_a_second_constraint_binds():
   np.testing.assert_allclose(result.cost, [0.3, 0.6], atol=0.04)
 
 
-def test_raw_step_budget_ignores_the_action_repeat():
+def test_raw_step_budget_is_that_of_an_agent_step():
   for action_repeat in (1, 2):
     spec = specs.make(cost_limits=(25.0, 10.0), action_repeat=action_repeat)
-    np.testing.assert_allclose(mpc.raw_step_budget(spec, 0.995, 8), [0.025, 0.01])
+    np.testing.assert_allclose(mpc.raw_step_budget(spec, 0.995, 8), [0.025 * action_repeat, 0.01 * action_repeat])
   np.testing.assert_allclose(mpc.CemPlanner(specs.make()).budgets, [0.025])
+
+
+@pytest.mark.parametrize('step_budget', [mpc.raw_step_budget, mpc.episodic_step_budget])
+@pytest.mark.parametrize('share, feasible', [(0.9, True), (1.1, False)])
+def test_feasibility_does_not_depend_on_the_action_repeat(step_budget, share, feasible):
+  # Each simulator step costs `share` of 25 / 1,000, each agent step action_repeat times that, whatever the plan.
+  class ConstantCost(fakes.LinearModel):
+    def predict(self, params, features):
+      predictions = super().predict(params, features)
+      return predictions._replace(cost=jnp.broadcast_to(params.price, predictions.cost.shape))
+
+  for action_repeat in (1, 2, 5):
+    planner = mpc.CemPlanner(
+      specs.make(action_repeat=action_repeat), horizon=2, iterations=1, cost_discount=1.0, step_budget=step_budget
+    )
+    result = _plan(planner, fakes.stack_params(price=share * 25 / 1000 * action_repeat), model=ConstantCost())
+    assert result.feasible == feasible
 
 
 def test_episodic_step_budget_is_what_spending_evenly_costs():

@@ -11,16 +11,25 @@ import pytest
 import gin
 from lambda_kit.models import optimizers
 from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import variational
 from tests.posteriors import fakes
 
-_CLASSES = (point.Point, swag.Swag, ensemble.Ensemble, variational.Variational)
+_SIMPLE = (point.Point, swag.Swag, ensemble.Ensemble, variational.Variational)
+_CLASSES = (*_SIMPLE, multiswag.MultiSwag)
 _NUM_MODELS = 3
 
 
 def _make(cls, select=fakes.select, **settings):
+  if cls is multiswag.MultiSwag:
+    rate = {'learning_rate': settings.pop('learning_rate')} if 'learning_rate' in settings else {}
+    return multiswag.MultiSwag(
+      select,
+      lambda select, learning_rate: _make(ensemble.Ensemble, select, learning_rate=learning_rate, **settings),
+      lambda select: _make(swag.Swag, select, **rate),
+    )
   if cls is swag.Swag:  # A snapshot after each update, so that samples differ after three.
     settings = dict(burn_in=0, period=1, num_models=_NUM_MODELS) | settings
   if cls is ensemble.Ensemble:
@@ -88,6 +97,38 @@ def test_samples_are_all_different_and_decided_by_the_key(cls):
 
 
 @pytest.mark.parametrize('cls', _CLASSES)
+def test_a_scale_multiplies_the_covariance(cls):
+  posterior = _jitted(cls)
+  state, _ = posterior.train(_NUM_MODELS)
+  num_samples = 5 if cls is ensemble.Ensemble else 2_000
+  sample = lambda scale: fakes.to_vectors(posterior.sample(state, jax.random.key(2), num_samples, scale))
+  own = sample(None)
+  if cls in (ensemble.Ensemble, multiswag.MultiSwag):
+    members = state.params if cls is ensemble.Ensemble else state.moments.mean
+    mean = fakes.to_vectors(fakes.select(members)).mean(axis=0)
+  else:
+    mean = fakes.to_vector(posterior.mean(state))
+  np.testing.assert_allclose(sample(0.0), np.tile(mean, (num_samples, 1)), rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(sample(1.0), own, rtol=1e-5, atol=1e-6)
+  covariance = np.cov(own, rowvar=False)
+  for scale in (0.25, 9.0):  # From the same noise, so that the empirical covariance is linear to the last digits.
+    found = np.cov(sample(scale), rowvar=False)
+    np.testing.assert_allclose(found, scale * covariance, rtol=1e-3, atol=1e-4 * scale * np.max(covariance))
+  assert np.any(covariance) == (cls is not point.Point)
+
+
+def test_the_binding_and_the_argument_scale_swags_covariance_together():
+  bound = fakes.Jitted(_make(swag.Swag, scale=4.0, clip_norm=20.0))
+  state, _ = _jitted(swag.Swag).train(_NUM_MODELS)
+  samples = [
+    fakes.to_vectors(posterior.sample(state, jax.random.key(2), 3, scale))
+    for posterior, scale in ((bound, 2.0), (_jitted(swag.Swag), 8.0), (bound, None), (_jitted(swag.Swag), 4.0))
+  ]
+  np.testing.assert_allclose(samples[0], samples[1], rtol=1e-5)
+  np.testing.assert_allclose(samples[2], samples[3], rtol=1e-5)
+
+
+@pytest.mark.parametrize('cls', _CLASSES)
 def test_a_gradient_that_is_not_finite_leaves_all_but_the_counters_as_it_was(cls):
   posterior = _jitted(cls)
   state, _ = posterior.train(_NUM_MODELS)
@@ -110,7 +151,7 @@ def test_clipping_reaches_the_optimiser(cls):
   assert np.linalg.norm(moment) == pytest.approx(0.1 * 20.0, rel=1e-4)
 
 
-@pytest.mark.parametrize('cls', [swag.Swag, ensemble.Ensemble])
+@pytest.mark.parametrize('cls', [swag.Swag, ensemble.Ensemble, multiswag.MultiSwag])
 def test_haiku_parameters_learn_in_a_scan(cls):
   network = fakes.haiku_network()
   posterior = _make(cls, fakes.select_haiku, learning_rate=1e-2)
@@ -141,7 +182,7 @@ def test_haiku_parameters_learn_in_a_scan(cls):
   assert np.all(sample_losses < 0.3 * losses[0])
 
 
-@pytest.mark.parametrize('cls', _CLASSES)
+@pytest.mark.parametrize('cls', _SIMPLE)
 def test_gin_binds_all_but_the_selection(cls):
   try:
     gin.parse_config(f'{cls.__name__}.clip_norm = -3.0')

@@ -1,6 +1,7 @@
 """SWAG against sums written out in NumPy, and against faults that implementations of it have had."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -15,23 +16,30 @@ _DECAY = 0.8
 
 
 def _naive_moments(snapshots, decay):
-  """Mean [P] and variance [P] over `snapshots` [n, P] by their definition, in float64."""
+  """Mean [P] and unbiased variance [P] over `snapshots` [n, P] by their definition, in float64."""
   snapshots = np.asarray(snapshots, np.float64)
   weights = decay ** np.arange(len(snapshots) - 1, -1, -1)  # The last snapshot weighs 1.
   weights /= weights.sum()
   mean = weights @ snapshots
-  return mean, weights @ (snapshots - mean) ** 2
+  if len(snapshots) == 1:
+    return mean, np.zeros_like(mean)
+  return mean, weights @ (snapshots - mean) ** 2 / (1 - np.sum(weights**2))
 
 
 def _naive_columns(snapshots, decay, num_models):
-  """Deviations of the last K snapshots from the means of their time, [K, P], the oldest first."""
-  count = len(snapshots)
-  return np.stack(
-    [
-      snapshots[n - 1] - _naive_moments(snapshots[:n], decay)[0]
-      for n in range(max(1, count - num_models + 1), count + 1)
-    ]
-  )
+  """Deviations of the last K snapshots from the means before them, [K, P], the oldest first.
+
+  Of iid snapshots, they have (K - 1) / K of the covariance of one. That of the first is that of the second, if any.
+  """
+  columns = [np.zeros_like(snapshots[0])]
+  for n in range(1, len(snapshots)):
+    weights = decay ** np.arange(n - 1, -1, -1)
+    weights /= weights.sum()
+    deviation = snapshots[n] - weights @ np.asarray(snapshots[:n], np.float64)
+    columns.append(np.sqrt((1 - 1 / num_models) / (1 + np.sum(weights**2))) * deviation)
+  if len(columns) > 1:
+    columns[0] = columns[1]
+  return np.stack(columns[-num_models:])
 
 
 _add_snapshot = jax.jit(
@@ -111,7 +119,7 @@ def test_the_update_whose_result_is_a_snapshot_has_the_peak_rate():
   """Seen in the parameters, not in the schedule: an off-by-one between the two would not show there."""
   states, rows = _run(_linear(), 16)
   vectors = [fakes.to_vector(state.params) for state in states]
-  used = np.array([np.mean(before - after) for before, after in zip(vectors, vectors[1:])])
+  used = np.array([np.mean(before - after) for before, after in itertools.pairwise(vectors)])
   # u           1     2     3     4     5     6     7     8   ...; snapshots at 7, 11, 15.
   expected = [0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.03, 0.02]
   np.testing.assert_allclose(used, expected, rtol=1e-3)
@@ -146,6 +154,22 @@ def test_constant_weights_have_themselves_as_mean_and_no_variance_from_the_first
     moments = jax.tree.map(np.asarray, _moments_of([tree] * count))
     jax.tree.map(np.testing.assert_array_equal, moments.mean, tree)  # Exactly.
     assert not np.any(moments.variance) and not np.any(moments.columns) and moments.spread == 0
+
+
+@pytest.mark.parametrize('decay', [0.5, 0.8, 0.99, 1.0])
+@pytest.mark.parametrize('count', [20, 21, 60])  # The first posterior, the next, and (but for 0.99 and 1) the limit.
+def test_samples_have_the_variance_of_iid_snapshots(decay, count):
+  num_models, size, num_samples = 20, 10_000, 2_000
+  add_snapshot = jax.jit(lambda moments, tree: swag.add_snapshot(moments, tree, lambda tree: tree, decay, scale=1.0))
+  moments = swag.init_moments({'w': jnp.zeros(size)}, size, num_models)
+  for key in jax.random.split(jax.random.key(count), count):
+    moments = add_snapshot(moments, {'w': 3 + jax.random.normal(key, (size,))})
+  samples = swag.draw(jnp.zeros(size), moments.variance, moments.columns, 1.0, jax.random.key(1), num_samples)
+  squares = np.square(np.asarray(samples))
+  # Parameters have snapshots of their own, samples have noise of their own.
+  errors = [np.std(squares.mean(axis=axis)) / np.sqrt(squares.shape[1 - axis]) for axis in (0, 1)]
+  assert squares.mean() == pytest.approx(1, abs=4 * np.linalg.norm(errors))
+  assert np.linalg.norm(errors) < 0.01
 
 
 def test_moments_of_training_are_those_of_its_snapshots():

@@ -16,6 +16,7 @@ from lambda_kit.replay import buffer
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import budgets
+from lambda_kit.safety import feedback
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,7 @@ class LambdaConfig:
   cost_bound: core.Bound = bounds.UpperBound()  # Likewise, for each cost independently.
   solver: core.ConstraintSolver = augmented_lagrangian.AugmentedLagrangian()  # Of the constrained problem.
   budget: core.Budget = budgets.raw_budget  # From limits of episodes to what discounted values are compared with.
+  feedback: core.Feedback = feedback.NoFeedback()  # Of real costs to these budgets.
   policy_factory: Callable[..., Any] = squashed_gaussian.SquashedGaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of rewards.
   cost_critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of each cost.
@@ -42,6 +44,12 @@ class LambdaConfig:
   # The data of an update.
   batch_size: int = 32  # B
   num_samples: int = 5  # N
+  # Whether the N models imagine with the same noise. They then differ by their weights alone; in the paper, each
+  # trajectory has noise of its own, and bounds also select on that.
+  shared_noise: bool = False
+  # Whether actors infer states with the posterior's mean. The authors infer with the weights in training, as the start
+  # states of imagination are.
+  filter_with_mean: bool = False
   num_start_states: int | None = None  # Imagination starts from as many states of a batch; None is all of them.
   horizon: int = 15  # H
 

@@ -74,7 +74,7 @@ def forecast(
   given_actions = jnp.stack([padded[step : step + num_states] for step in range(horizon)])  # [H, T + 1, A]
 
   def roll_out(key):  # Two of [N, T + 1, H, C]
-    noise = imagination.draw_noise(key, horizon, num_states, action.shape[1], world_model.noise_size)
+    noise = imagination.draw_noise(key, 1, horizon, num_states, action.shape[1], world_model.noise_size).of_model(0)
     imagined = lambda theta: imagination.imagine(world_model, theta, sample_action, states, noise).features
     given = lambda theta: imagination.follow_actions(world_model, theta, given_actions, states, noise.state)
     return jax.lax.map(

@@ -14,10 +14,17 @@ SampleAction = Callable[[types.Array, types.Array], tuple[types.Array, types.Arr
 
 
 class Noise(NamedTuple):
-  """Standard normal numbers for each step from each start state."""
+  """Standard normal numbers for each step from each start state.
 
-  action: types.Array  # [H, S, A]
-  state: types.Array  # [H, S, world_model.noise_size]
+  Of each model, with a first axis of N, or the same for all models, with a first axis of 1; of one model without it.
+  """
+
+  action: types.Array  # [N or 1, H, S, A]
+  state: types.Array  # [N or 1, H, S, world_model.noise_size]
+
+  def of_model(self, index: int | types.Array) -> 'Noise':
+    """That of one model, [H, S, ...]."""
+    return jax.tree.map(lambda x: x[index if x.shape[0] > 1 else 0], self)
 
 
 class Imagined(NamedTuple):
@@ -28,15 +35,24 @@ class Imagined(NamedTuple):
   entropy: types.Array  # [H, S], of the policy in s_0, ..., s_{H-1}.
 
 
-def draw_noise(key: core.Key, horizon: int, num_starts: int, num_actions: int, state_noise_size: int) -> Noise:
-  """Draws the noise for all trajectories of one model. All N models get the same.
+def draw_noise(
+  key: core.Key, num_draws: int, horizon: int, num_starts: int, num_actions: int, state_noise_size: int
+) -> Noise:
+  """Draws the noise of all trajectories.
 
-  So they differ by their weights alone: without this, a bound over N would select on the noise of single
-  trajectories, not on what the models disagree about.
+  Args:
+    key: Source of the noise.
+    num_draws: N for trajectories that are independent of each other, as in the paper (algorithm 1). A bound over N then
+      also selects on the noise of single trajectories. 1 for models that share their noise, and differ by their
+      weights alone.
+    horizon: H.
+    num_starts: S.
+    num_actions: A.
+    state_noise_size: Numbers that one step of the model takes.
   """
   if horizon < 1:
     raise ValueError(f'The imagination horizon must be at least 1, got {horizon}.')
-  draw = lambda key, size: jax.random.normal(key, (horizon, num_starts, size))
+  draw = lambda key, size: jax.random.normal(key, (num_draws, horizon, num_starts, size))
   action_key, state_key = jax.random.split(key)
   return Noise(draw(action_key, num_actions), draw(state_key, state_noise_size))
 
@@ -54,7 +70,7 @@ def imagine(
     params: theta.
     sample_action: The policy.
     start: States [S, ...].
-    noise: Of actions and states.
+    noise: Of this model, [H, S, ...].
   """
 
   def step(state, noise):

@@ -1,6 +1,7 @@
 """LAMBDA's learner: a jitted update of model, posterior, policy, critics and multipliers (algorithm 2, lines 4-10)."""
 
 from collections.abc import Callable, Sequence
+import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class LearnerState(NamedTuple):
   cost_critics: Module  # Leaves of params [C, ...].
   target_cost_critics: core.Params
   solver: Any
+  feedback: Any
   updates: types.Array  # []
   key: core.Key
 
@@ -58,7 +60,7 @@ Update = Callable[[LearnerState, types.Trajectory], tuple[LearnerState, dict[str
 def make_init(
   networks: networks_lib.LambdaNetworks,
   posterior: core.Posterior,
-  solver: core.ConstraintSolver,
+  objective: objective_lib.Objective,
   optimizers: Optimizers,
 ) -> Callable[[core.Key], LearnerState]:
   """The first state, as a function of a key."""
@@ -76,7 +78,8 @@ def make_init(
       target_critic=jax.tree.map(jnp.copy, critic),
       cost_critics=Module(cost_critics, optimizers.cost_critics.init(cost_critics)),
       target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
-      solver=solver.init(networks.spec.num_constraints),
+      solver=objective.solver.init(networks.spec.num_constraints),
+      feedback=objective.feedback.init(networks.spec.num_constraints),
       updates=jnp.zeros((), jnp.int32),
       key=state_key,
     )
@@ -93,6 +96,7 @@ def make_update(
   optimizers: Optimizers,
   target_update: targets.TargetUpdate,
   num_samples: int,
+  shared_noise: bool,
   num_start_states: int | None,
   model_only_updates: int,
   devices: devices_lib.Devices,
@@ -120,21 +124,26 @@ def make_update(
     # The policy (lines 7 and 9). N models imagine from the S start states, their trajectories are valued, the values
     # are bounded over the models, and the Lagrangian of the bounds is differentiated.
     start = devices.split(_start_states(output.states, num_start_states, start_key))
+    shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
+    budgets = shares * objective.budgets
     problem = objective_lib.PolicyProblem(
-      objective=objective,
+      objective=dataclasses.replace(objective, budgets=budgets),
       num_actions=networks.spec.num_actions,
       policy=networks.policy.apply,
       world_model=world_model,
       samples=posterior.sample(posterior_state, sample_key, num_samples),
       start=start,
-      value=lambda features: networks.critic.apply(state.target_critic, features),
-      cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
+      value=lambda features: networks.critic.apply(state.critic.params, features),
+      cost_values=lambda features: networks.cost_critics.apply(state.cost_critics.params, features),
+      target_value=lambda features: networks.critic.apply(state.target_critic, features),
+      target_cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
       solver_state=state.solver,
       devices=devices,
     )
     noise_key, select_key = jax.random.split(policy_key)
     noise = imagination.draw_noise(
       noise_key,
+      1 if shared_noise else num_samples,
       objective.horizon,
       jax.tree.leaves(start)[0].shape[0],
       networks.spec.num_actions,
@@ -156,8 +165,10 @@ def make_update(
     cost_critics = _apply(optimizers.cost_critics, state.cost_critics, gradients)
     metrics.update(cost_critic_loss=jnp.sum(cost_critic_losses), cost_critic_gradient_norm=optax.tree.norm(gradients))
 
-    # The multipliers (line 10).
-    solver = objective.solver.update(state.solver, outcome.cost_values, objective.budgets)
+    # The multipliers (line 10), and whether real costs may correct their budgets.
+    solver = objective.solver.update(state.solver, outcome.cost_values, budgets)
+    multipliers = objective.solver.multipliers(solver)
+    feedback = objective.feedback.observe_update(state.feedback, outcome.cost_values, budgets, multipliers)
 
     updates = state.updates + 1
     new_state = LearnerState(
@@ -169,12 +180,14 @@ def make_update(
       cost_critics=cost_critics,
       target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
       solver=solver,
+      feedback=feedback,
       updates=updates,
       key=key,
     )
     new_state = _hold(new_state, state, state.updates < model_only_updates)
     for i, multiplier in enumerate(objective.solver.multipliers(new_state.solver)):
       metrics[f'multiplier/{i}'] = multiplier
+      metrics[f'budget_share/{i}'] = shares[i]
     return new_state, metrics
 
   return update
@@ -191,6 +204,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     optimizers: Of the policy and the critics. The model's is the posterior's.
     target_update: Maps (online, target, updates) to new parameters of a target critic.
     num_samples: N.
+    shared_noise: Whether all N models imagine with the same noise.
+    filter_with_mean: Whether actors infer states with the posterior's mean, not with the weights in training.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
     model_only_updates: During the first so many updates only the model learns.
     updates_per_call: Updates that one call of the compiled program takes. Small networks learn faster with more of
@@ -211,6 +226,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     optimizers: Optimizers,
     target_update: targets.TargetUpdate,
     num_samples: int,
+    shared_noise: bool,
+    filter_with_mean: bool,
     num_start_states: int | None,
     model_only_updates: int,
     updates_per_call: int,
@@ -231,6 +248,7 @@ class LambdaLearner(core.Learner[LearnerState]):
       optimizers=optimizers,
       target_update=target_update,
       num_samples=num_samples,
+      shared_noise=shared_noise,
       num_start_states=num_start_states,
       model_only_updates=model_only_updates,
       devices=devices,
@@ -244,11 +262,19 @@ class LambdaLearner(core.Learner[LearnerState]):
 
     self._update = devices.jit(update, donate_argnums=(0,))
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
+    limits = np.asarray(networks.spec.cost_limits, np.float32)
+    self._observe_episode = devices.jit(
+      lambda state, cost_return: state._replace(
+        feedback=objective.feedback.observe_episode(state.feedback, cost_return, limits)
+      ),
+      donate_argnums=(0,),
+    )
+    filtering = posterior.mean if filter_with_mean else posterior.current
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
       'belief': devices.jit(
         lambda state: jax.tree.map(
-          jnp.copy, dict(model=posterior.mean(state.posterior), normalizer=state.normalizer, updates=state.updates)
+          jnp.copy, dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
         )
       ),
       'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
@@ -256,7 +282,7 @@ class LambdaLearner(core.Learner[LearnerState]):
         lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1), num_samples)
       ),
     }
-    self._state = devices.jit(make_init(networks, posterior, objective.solver, optimizers))(key)
+    self._state = devices.jit(make_init(networks, posterior, objective, optimizers))(key)
 
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` updates; returns the means of their metrics."""
@@ -275,6 +301,9 @@ class LambdaLearner(core.Learner[LearnerState]):
     rows = jax.device_get(rows)
     self._check_skips()
     return {name: float(np.average([row[name] for row in rows], weights=weights)) for name in rows[0]}
+
+  def observe_episode(self, cost_return: np.ndarray) -> None:
+    self._state = self._observe_episode(self._state, np.asarray(cost_return, np.float32))
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
@@ -306,7 +335,7 @@ class LambdaLearner(core.Learner[LearnerState]):
 
 def _hold(new: LearnerState, old: LearnerState, holds: types.Array) -> LearnerState:
   """The new state, but for all that is learned in imagination: where it `holds` [], it stays as it is."""
-  names = ('policy', 'critic', 'target_critic', 'cost_critics', 'target_cost_critics', 'solver')
+  names = ('policy', 'critic', 'target_critic', 'cost_critics', 'target_cost_critics', 'solver', 'feedback')
   stay = lambda name: jax.tree.map(lambda new, old: jnp.where(holds, old, new), getattr(new, name), getattr(old, name))
   return new._replace(**{name: stay(name) for name in names})
 

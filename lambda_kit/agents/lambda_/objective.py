@@ -24,6 +24,7 @@ class Objective:
   cost_bound: core.Bound
   solver: core.ConstraintSolver
   budgets: Any  # [C]
+  feedback: core.Feedback  # Corrects the budgets.
   discount: float
   cost_discount: float
   lambda_: float
@@ -41,8 +42,10 @@ class PolicyProblem:
   world_model: core.WorldModel
   samples: core.Params  # theta_1, ..., theta_N, leaves [N, ...].
   start: types.Nest  # States [S, ...] from which to imagine.
-  value: Callable[[types.Array], types.Array]  # Target critic, features [..., F] to values [...].
-  cost_values: Callable[[types.Array], types.Array]  # Target safety critics, features [..., F] to values [..., C].
+  value: Callable[[types.Array], types.Array]  # The critic, features [..., F] to values [...].
+  cost_values: Callable[[types.Array], types.Array]  # Safety critics, features [..., F] to values [..., C].
+  target_value: Callable[[types.Array], types.Array]  # The target critic, from which the critic's loss bootstraps.
+  target_cost_values: Callable[[types.Array], types.Array]  # Likewise of the safety critics.
   solver_state: Any  # Multipliers lambda_k and penalty mu_k.
   devices: devices_lib.Devices  # On which start states are in parts.
 
@@ -56,6 +59,7 @@ class Estimates(NamedTuple):
   weights: types.Array  # [S, H], probability that they are reached: constants.
   rewards: types.Array  # [S, H], predicted in s_1, ..., s_H.
   costs: types.Array  # [S, H, C], likewise.
+  continuations: types.Array  # [S, H], probabilities that the episode has not ended there.
 
 
 class CriticData(NamedTuple):
@@ -98,11 +102,9 @@ def estimate(problem: PolicyProblem, params: core.Params, features: types.Array,
   predictions = problem.world_model.predict(params, features[1:])
   time_last = lambda x: jnp.swapaxes(x, 0, 1)
   continuations = time_last(predictions.continuation)
-
-  def lambda_values(rewards, next_values, discount):
-    each = lambda r, c, v: returns.lambda_values(r, c, v, discount, problem.objective.lambda_)
-    return jax.vmap(each)(rewards, continuations, next_values)
-
+  lambda_values = lambda rewards, next_values, discount: _lambda_values(
+    problem, rewards, continuations, next_values, discount
+  )
   rewards, costs = time_last(predictions.reward), time_last(predictions.cost)
   return Estimates(
     values=lambda_values(rewards, time_last(problem.value(features[1:])), problem.objective.discount),
@@ -113,7 +115,16 @@ def estimate(problem: PolicyProblem, params: core.Params, features: types.Array,
     weights=jax.vmap(discounted_weights)(continuations),
     rewards=rewards,
     costs=costs,
+    continuations=continuations,
   )
+
+
+def _lambda_values(
+  problem: PolicyProblem, rewards: types.Array, continuations: types.Array, next_values: types.Array, discount: float
+) -> types.Array:
+  """V_lambda of trajectories, all arrays [S, H]."""
+  each = lambda r, c, v: returns.lambda_values(r, c, v, discount, problem.objective.lambda_)
+  return jax.vmap(each)(rewards, continuations, next_values)
 
 
 def discounted_weights(continuations: types.Array) -> types.Array:
@@ -163,27 +174,36 @@ def lagrangian(
 def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tuple[CriticData, CriticData]:
   """The trajectories that the bounds selected, for the critic and, [C, ...], for the safety critics. Constants.
 
-  Where a bound gives weight to several samples, one of them is drawn by its weight for each start state: critics then
-  cost the same whatever N is.
+  The policy's values bootstrap from the critics as they are, these from target critics (eq. 9). Where a bound gives
+  weight to several samples, one of them is drawn by its weight for each start state: critics then cost the same
+  whatever N is.
   """
-  features, estimates = outcome.features, outcome.estimates
+  features, estimates, objective = outcome.features, outcome.estimates, problem.objective
 
-  def take(chosen, features, values, weights):
-    starts = jnp.arange(values.shape[1])
-    return CriticData(
-      features=features[chosen, :-1, starts], targets=values[chosen, starts], weights=weights[chosen, starts]
-    )
-
-  def select(bound, values):  # [N, S, H]
+  def select(bound, values, rewards, target_value, discount):  # [N, S, H], [N, S, H]
     sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
     chosen = jax.random.categorical(key, jnp.log(sample_weights + 1e-20), axis=0)  # [S]
-    return problem.devices.map(take, in_axes=(0, 2, 1, 1), out_axes=0)(chosen, features, values, estimates.weights)
 
-  objective = problem.objective
+    def take(chosen, features, rewards, continuations, weights):
+      starts = jnp.arange(rewards.shape[1])
+      features = features[chosen, :, starts]  # [S, H + 1, F]
+      targets = _lambda_values(
+        problem, rewards[chosen, starts], continuations[chosen, starts], target_value(features[:, 1:]), discount
+      )
+      return CriticData(features=features[:, :-1], targets=targets, weights=weights[chosen, starts])
+
+    return problem.devices.map(take, in_axes=(0, 2, 1, 1, 1), out_axes=0)(
+      chosen, features, rewards, estimates.continuations, estimates.weights
+    )
+
+  def select_cost(values, costs, index):
+    target_value = lambda features: problem.target_cost_values(features)[..., index]
+    return select(objective.cost_bound, values, costs, target_value, objective.cost_discount)
+
   return jax.lax.stop_gradient(
     (
-      select(objective.reward_bound, estimates.values),
-      jax.vmap(lambda values: select(objective.cost_bound, values), -1)(estimates.cost_values),
+      select(objective.reward_bound, estimates.values, estimates.rewards, problem.target_value, objective.discount),
+      jax.vmap(select_cost, (-1, -1, 0))(estimates.cost_values, estimates.costs, jnp.arange(estimates.costs.shape[-1])),
     )
   )
 

@@ -40,9 +40,16 @@ class WholeGradient:
   """Imagines all N S trajectories at once, and differentiates all of them.
 
   For accelerators that have the memory: it grows with N S H, to 8 GB at the paper's sizes.
+
+  Args:
+    average_trajectories: Whether the N trajectories from a start state are averaged, step by step, before they are
+      valued: the paper's greedy variant, with `MeanBound`. Otherwise each is valued by itself.
   """
 
   chunk_size = None
+
+  def __init__(self, average_trajectories: bool = False):
+    self._average_trajectories = average_trajectories
 
   def __call__(
     self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
@@ -66,11 +73,16 @@ class WholeGradient:
     """`imagine` on one device."""
     sample_action = objective.sample_action(problem, policy_params)
 
-    def one_model(theta):
-      imagined = imagination.imagine(problem.world_model, theta, sample_action, problem.start, noise)
-      return imagined, objective.estimate(problem, theta, imagined.features, imagined.entropy)
-
-    return jax.vmap(one_model)(problem.samples)
+    independent = noise.action.shape[0] > 1
+    imagine = lambda theta, noise: imagination.imagine(problem.world_model, theta, sample_action, problem.start, noise)
+    imagined = jax.vmap(imagine, in_axes=(0, 0 if independent else None))(
+      problem.samples, noise if independent else noise.of_model(0)
+    )
+    if self._average_trajectories:
+      average = lambda x: jnp.broadcast_to(jnp.mean(x, axis=0, keepdims=True), x.shape)
+      imagined = imagined._replace(features=average(imagined.features))
+    estimate = lambda theta, imagined: objective.estimate(problem, theta, imagined.features, imagined.entropy)
+    return imagined, jax.vmap(estimate)(problem.samples, imagined)
 
 
 @gin.register
@@ -120,22 +132,24 @@ class SelectedGradient:
   ) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
     sample_action = objective.sample_action(problem, policy_params)
-    num_starts = noise.action.shape[1]
+    num_starts = noise.action.shape[2]
     size = min(self.chunk_size, num_starts)
     rows = _pad(jnp.arange(num_starts), size).reshape(-1, size)  # [chunks, size]
 
-    def one_chunk(theta, rows):
-      start, chunk_noise = _take(problem.start, noise, rows)
+    def one_chunk(theta, model_noise, rows):
+      start, chunk_noise = _take(problem.start, model_noise, rows)
       imagined = imagination.imagine(problem.world_model, theta, sample_action, start, chunk_noise)
       return imagined, objective.estimate(problem, theta, imagined.features, imagined.entropy)
 
-    def one_model(theta):
-      imagined, estimates = jax.lax.map(lambda rows: one_chunk(theta, rows), rows)
+    def one_model(inputs):
+      theta, index = inputs
+      model_noise = noise.of_model(index)
+      imagined, estimates = jax.lax.map(lambda rows: one_chunk(theta, model_noise, rows), rows)
       join = lambda x: x.reshape((-1,) + x.shape[2:])[:num_starts]  # [chunks, size, ...] to [S, ...]
       imagined = jax.tree.map(lambda x: jnp.moveaxis(join(jnp.moveaxis(x, 2, 1)), 0, 1), imagined)
       return imagined, jax.tree.map(join, estimates)
 
-    return jax.lax.map(one_model, problem.samples)
+    return jax.lax.map(one_model, (problem.samples, jnp.arange(jax.tree.leaves(problem.samples)[0].shape[0])))
 
   def _differentiate(
     self,
@@ -155,7 +169,7 @@ class SelectedGradient:
       noise: That which the trajectories were imagined with.
     """
     of_part = lambda start, *rest: self._differentiate_part(dataclasses.replace(problem, start=start), *rest)
-    differentiate_parts = problem.devices.sum(of_part, in_axes=(0, None, 2, 1, 1))
+    differentiate_parts = problem.devices.sum(of_part, in_axes=(0, None, 2, 1, 2))
     return differentiate_parts(problem.start, policy_params, actions, coefficients, noise)
 
   def _differentiate_part(
@@ -181,7 +195,7 @@ class SelectedGradient:
       model, block = jnp.divmod(queue[i], blocks.shape[1])
       rows = blocks[model, block]
       theta = jax.tree.map(lambda x: x[model], problem.samples)
-      start, block_noise = _take(problem.start, noise, rows)
+      start, block_noise = _take(problem.start, noise.of_model(model), rows)
       # Fillers get coefficients of zero.
       weights = jax.tree.map(lambda x: x[model].at[rows].get(mode='fill', fill_value=0), coefficients)
       change = _block_gradient(problem, policy_params, theta, start, actions[model][:, rows], weights, block_noise)
@@ -195,7 +209,7 @@ def default_gradient(num_samples: int) -> PolicyGradient:
   """The one with fewer operations for upper bounds and one constraint.
 
   In units of imagining S trajectories, differentiation being two of them: N for all without a gradient and 3 each for
-  the S that count for rewards and for costs, beside 3 N for the whole. With N = 3 these are equal, and less memory wins.
+  the S that count for rewards and for costs, beside 3 N for the whole. With N = 3 they are equal, and less memory wins.
   """
   return WholeGradient() if num_samples <= 2 else SelectedGradient()
 
@@ -208,7 +222,7 @@ def _imagine_parts(
 ) -> tuple[imagination.Imagined, objective.Estimates]:
   """Lets each device imagine from its start states."""
   of_part = lambda start, *rest: imagine_part(dataclasses.replace(problem, start=start), *rest)
-  return problem.devices.map(of_part, in_axes=(0, None, 1), out_axes=(2, 1))(problem.start, policy_params, noise)
+  return problem.devices.map(of_part, in_axes=(0, None, 2), out_axes=(2, 1))(problem.start, policy_params, noise)
 
 
 def _block_gradient(
@@ -244,7 +258,7 @@ def _block_gradient(
 
 
 def _take(start: types.Nest, noise: imagination.Noise, rows: types.Array) -> tuple[Any, imagination.Noise]:
-  """States and noise of some start states; those of the last for rows beyond it."""
+  """States and one model's noise of some start states; those of the last for rows beyond it."""
   return jax.tree.map(lambda x: x[rows], start), jax.tree.map(lambda x: x[:, rows], noise)
 
 

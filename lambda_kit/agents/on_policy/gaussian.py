@@ -122,8 +122,8 @@ class ObservationCritic(hk.Module):
 def normalize(statistics: normalizer.State, observation: types.Observation) -> dict[str, types.Array]:
   """Centres vectors, and scales down what varies by more than 1.
 
-  Lidars, mostly 0, are not scaled up: what is rare would be large. Constants, as gravity is to an accelerometer, become 0:
-  otherwise most of what a gradient step changes is what it adds to all actions alike.
+  Lidars, mostly 0, are not scaled up: what is rare would be large. Constants, as gravity is to an accelerometer, become
+  0: otherwise most of what a gradient step changes is what it adds to all actions alike.
   """
   return normalizer.normalize(statistics, observation, min_scale=1.0)
 

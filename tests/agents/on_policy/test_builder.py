@@ -80,7 +80,7 @@ def test_a_restored_learner_goes_on_to_the_bit():
   loop.advance()  # What is lost.
   environment.next_episode = number
   learner.restore(saved)
-  loop._actor.update()  # As a checkpointer does. pylint: disable=protected-access
+  loop._actor.update()  # As a checkpointer does.
   loop.advance()
   jax.tree.map(np.testing.assert_array_equal, learner.save(), expected.save())
 
@@ -88,7 +88,7 @@ def test_a_restored_learner_goes_on_to_the_bit():
 def test_advantages_and_targets_of_each_signal_have_discounts_of_their_own():
   environment = grid_cmdp.GridCmdp(seed=0, episode_length=3)
   writer = rollout_loop.rollouts.RolloutWriter(specs.of(environment), num_steps=2, num_environments=1)
-  rollout = writer._rollout._replace(  # pylint: disable=protected-access
+  rollout = writer._rollout._replace(
     reward=np.ones((2, 1), np.float32), cost=np.full((2, 1, 1), 2.0, np.float32), is_last=np.array([[False], [True]])
   )
   zeros = np.zeros((2, 1, 2), np.float32)

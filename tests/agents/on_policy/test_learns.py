@@ -34,7 +34,7 @@ def _policy_value(environment: grid_cmdp.GridCmdp, learner) -> occupancy.Value:
   """The expected return and costs of the policy with its noise, which 4,000 draws for each cell make out."""
   networks = gaussian.make_networks(specs.of(environment), functools.partial(gaussian.GaussianPolicy, **_WIDTHS))
   (variables,) = learner.get_variables(('policy',))
-  positions = {'vector': environment._positions}  # pylint: disable=protected-access
+  positions = {'vector': environment._positions}
   policy = networks.policy.apply(variables['policy'], gaussian.normalize(variables['normalizer'], positions))
   actions = jax.vmap(policy.sample)(jax.random.split(jax.random.PRNGKey(0), 4000))
   return occupancy.evaluate(environment.finite_cmdp(), grid_cmdp.move_probabilities(actions).mean(axis=0))

@@ -1,0 +1,108 @@
+"""What closes the loop around a learned model: budgets that are corrected by the costs of real episodes.
+
+A policy that is optimised on a model costs more than the model says, whatever the model is. No bound over models knows
+by how much, real episodes do.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+
+import gin
+from lambda_kit import core
+from lambda_kit import types
+
+
+class NoFeedbackState(NamedTuple):
+  pass
+
+
+@gin.register
+class NoFeedback(core.Feedback[NoFeedbackState]):
+  """Budgets stay as they are, as in the paper."""
+
+  def init(self, num_constraints: int) -> NoFeedbackState:
+    return NoFeedbackState()
+
+  def shares(self, state: NoFeedbackState, num_constraints: int) -> types.Array:
+    return jnp.ones([num_constraints])
+
+  def observe_update(
+    self, state: NoFeedbackState, cost_values: types.Array, budgets: types.Array, multipliers: types.Array
+  ) -> NoFeedbackState:
+    return state
+
+  def observe_episode(self, state: NoFeedbackState, cost_return: types.Array, limits: types.Array) -> NoFeedbackState:
+    return state
+
+
+class IntegralState(NamedTuple):
+  log_share: types.Array  # [C]
+  may_tighten: types.Array  # [C], how often, lately, imagined costs were within their budget.
+  may_loosen: types.Array  # [C], how often, lately, a multiplier was at work.
+
+
+@gin.register
+class IntegralFeedback(core.Feedback[IntegralState]):
+  """An integral controller of each budget: budget <- share * budget, and after each episode
+
+    log share <- clip(log share + gain * awake * clip((limit - cost return) / limit, -1, 1), log lowest, log highest).
+
+  At rest the mean cost of episodes is the limit, whatever the model's bias, if that takes a share in this range; with
+  shares up to 1 it is at most the limit. Integration is conditional, against windup:
+  a share falls only while imagined costs are within the budget (otherwise the solver is at work already, and early on
+  nothing is learned yet), and rises only while a multiplier holds the policy back (otherwise more budget changes
+  nothing). `awake` is how often that was so in the last updates.
+
+  Args:
+    gain: Of log share for an episode that costs nothing, or twice its limit. With 0.05 a share halves in 14 episodes of
+      twice the limit.
+    lowest: Share.
+    highest: Share. More than 1 gives back what pessimistic bounds withhold, at the price of costs while it learns how
+      much that is.
+    memory: Updates over which it is averaged who is at work.
+    idle_multiplier: Multipliers up to this one hold nothing back.
+  """
+
+  def __init__(
+    self,
+    gain: float = 0.05,
+    lowest: float = 0.1,
+    highest: float = 1.0,
+    memory: float = 100.0,
+    idle_multiplier: float = 1e-3,
+  ):
+    if not (gain > 0.0 and 0.0 < lowest <= 1.0 <= highest and memory >= 1.0 and idle_multiplier >= 0.0):
+      raise ValueError(
+        f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
+        f'memory={memory} at least 1 and idle_multiplier={idle_multiplier} not negative.'
+      )
+    self._gain, self._rate, self._idle_multiplier = gain, 1.0 / memory, idle_multiplier
+    self._range = (jnp.log(lowest).item(), jnp.log(highest).item())
+
+  def init(self, num_constraints: int) -> IntegralState:
+    zeros = jnp.zeros([num_constraints])
+    return IntegralState(zeros, zeros, zeros)
+
+  def shares(self, state: IntegralState, num_constraints: int) -> types.Array:
+    chex.assert_shape(state.log_share, (num_constraints,))
+    return jnp.exp(state.log_share)
+
+  def observe_update(
+    self, state: IntegralState, cost_values: types.Array, budgets: types.Array, multipliers: types.Array
+  ) -> IntegralState:
+    chex.assert_equal_shape([cost_values, budgets, multipliers, state.log_share])
+    average = lambda old, new: old + self._rate * (new.astype(old.dtype) - old)
+    return state._replace(
+      may_tighten=average(state.may_tighten, cost_values <= budgets),
+      may_loosen=average(state.may_loosen, multipliers > self._idle_multiplier),
+    )
+
+  def observe_episode(self, state: IntegralState, cost_return: types.Array, limits: types.Array) -> IntegralState:
+    chex.assert_equal_shape([cost_return, limits, state.log_share])
+    # Of a limit of 0 each cost is too much.
+    error = jnp.clip((limits - cost_return) / jnp.maximum(limits, 1e-6), -1.0, 1.0)
+    awake = jnp.where(error < 0, state.may_tighten, state.may_loosen)
+    step = jnp.where(jnp.isfinite(cost_return), self._gain * awake * error, 0.0)
+    return state._replace(log_share=jnp.clip(state.log_share + step, *self._range))

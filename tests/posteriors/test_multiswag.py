@@ -1,0 +1,155 @@
+"""MultiSWAG against SWAG of each member."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import gin
+from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import multiswag
+from lambda_kit.posteriors import swag
+from tests.posteriors import fakes
+
+_M, _K = 3, 4
+_OWN = ('rssm/prior', 'reward')
+
+
+def _make(**settings):
+  return multiswag.MultiSwag(
+    fakes.select,
+    functools.partial(ensemble.Ensemble, num_members=_M, member_modules=('prior', 'reward')),
+    functools.partial(
+      swag.Swag, **dict(learning_rate=0.1, cyclic_factor=3.0, burn_in=1, period=2, num_models=_K) | settings
+    ),
+  )
+
+
+@functools.cache
+def _jitted():
+  return fakes.Jitted(_make())
+
+
+@functools.cache
+def _run(num_updates):
+  """All states and metrics: snapshots are the results of updates 3, 5, 7, ..."""
+  states, rows = [_jitted().init(jax.random.key(0))], []
+  for key in jax.random.split(jax.random.key(1), num_updates):
+    state, _, metrics = _jitted().update(states[-1], key)
+    states.append(state)
+    rows.append(metrics)
+  return states, rows
+
+
+def _member(tree, i):
+  """Member i of a tree in the layout of the ensemble."""
+  return {name: jax.tree.map(lambda leaf: leaf[i], tree[name]) if name in _OWN else tree[name] for name in tree}
+
+
+def _member_moments(moments, i):
+  own = {name: getattr(moments, name)[i] for name in ('variance', 'columns', 'square_norms', 'spread')}
+  return moments._replace(mean=_member(moments.mean, i), **own)
+
+
+def test_moments_are_those_of_swag_for_each_member():
+  states, rows = _run(11)
+  add_snapshot = jax.jit(lambda moments, tree: swag.add_snapshot(moments, tree, fakes.select, 0.8, 1.0))
+  for i in range(_M):
+    expected = swag.init_moments(_member(states[0].params, i), fakes.NUM_SELECTED, _K)
+    for u in (3, 5, 7, 9, 11):
+      expected = add_snapshot(expected, _member(states[u].params, i))
+    found = _member_moments(states[-1].moments, i)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
+  assert [int(row['num_snapshots']) for row in rows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
+  assert states[-1].moments.mean['encoder']['w'].shape == (4, 3)  # What is shared is kept once.
+
+
+def test_members_learn_at_swags_rate():
+  _, rows = _run(11)
+  np.testing.assert_allclose([row['learning_rate'] for row in rows], [0.3, 0.1] * 5 + [0.3], rtol=1e-5)
+  posterior = fakes.Jitted(_make(), fakes.linear_loss(1.0))  # Adam's step on a constant gradient is its rate.
+  states = [posterior.init(jax.random.key(0))]
+  for _ in range(3):
+    states.append(posterior.update(states[-1], jax.random.key(1))[0])
+  steps = [np.mean(old.params['reward']['w'] - new.params['reward']['w']) for old, new in itertools.pairwise(states)]
+  np.testing.assert_allclose(steps, [0.3, 0.1, 0.3], rtol=1e-3)
+
+
+def test_until_all_snapshots_are_in_samples_are_members():
+  states, _ = _run(11)
+  for u, ready in ((8, False), (9, True)):
+    samples = fakes.to_vectors(_jitted().sample(states[u], jax.random.key(u), _M))
+    members = [fakes.to_vector(_member(states[u].params, i)) for i in range(_M)]
+    found = sorted(i for sample in samples for i in range(_M) if np.array_equal(sample, members[i]))
+    assert found == ([] if ready else list(range(_M)))
+    first = _member(states[u].moments.mean if ready else states[u].params, 0)
+    jax.tree.map(np.testing.assert_array_equal, _jitted().mean(states[u]), first)
+
+
+def test_samples_come_from_all_members_in_turn_with_the_moments_of_each():
+  """Standard errors of a covariance are sqrt((S_ii S_jj + S_ij^2) / n)."""
+  states, _ = _run(11)
+  turns = 40_000
+  # Members made as far apart as can be, so that each sample tells its own.
+  far = jax.tree.map(jnp.asarray, states[-1].moments.mean)
+  for name in _OWN:
+    far[name] = jax.tree.map(
+      lambda leaf: leaf + 1e3 * jnp.arange(_M).reshape((_M,) + (1,) * (leaf.ndim - 1)), far[name]
+    )
+  state = states[-1]._replace(moments=states[-1].moments._replace(mean=far))
+  samples = fakes.to_vectors(_jitted().sample(state, jax.random.key(2), turns * _M))
+  origin = np.rint(samples.mean(axis=1) / 1e3).astype(int)
+  assert sorted(origin[:_M]) == list(range(_M))
+  np.testing.assert_array_equal(origin, np.tile(origin[:_M], turns))
+  for i in range(_M):
+    moments = _member_moments(state.moments, i)
+    columns = np.asarray(moments.columns, np.float64)
+    expected = np.diag(moments.variance) / 2 + columns.T @ columns / (2 * (_K - 1))
+    stds = np.sqrt(np.diag(expected))
+    found = samples[origin == i].astype(np.float64)
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - fakes.to_vector(moments.mean)), 5 * stds / np.sqrt(turns))
+    errors = np.cov(found, rowvar=False) - expected
+    np.testing.assert_array_less(np.abs(errors), 5 * np.sqrt((np.outer(stds, stds) ** 2 + expected**2) / turns))
+  # Samples of one turn are independent, whatever their members have in common.
+  first, second = (samples[origin == i] - samples[origin == i].mean(axis=0) for i in range(2))
+  correlations = np.corrcoef(first, second, rowvar=False)[: fakes.NUM_SELECTED, fakes.NUM_SELECTED :]
+  assert np.max(np.abs(correlations)) < 5 / np.sqrt(turns)
+
+
+def test_the_spread_is_between_and_within_members():
+  states, rows = _run(11)
+  members = fakes.to_vectors(fakes.select(states[-1].params))
+  within = np.square(np.asarray(states[-1].moments.spread))
+  assert np.all(within > 0)
+  expected = np.sqrt(np.mean(np.var(members, axis=0)) + np.mean(within))
+  assert rows[-1]['posterior_spread'] == pytest.approx(expected, rel=1e-4)
+
+
+def test_updates_do_not_copy_the_columns():
+  init_params = lambda key: {'w': {'w': jax.random.normal(key, (100, 125))}}
+  loss = lambda params, key: (jnp.sum(jnp.square(params['w']['w'])), ())
+  posterior = multiswag.MultiSwag(
+    lambda params: params,
+    functools.partial(ensemble.Ensemble, num_members=4, member_modules=('w',)),
+    functools.partial(swag.Swag, num_models=64, burn_in=0, period=2),
+  )
+  state, key = posterior.init(jax.random.key(0), init_params), jax.random.key(1)
+  update = jax.jit(lambda state, key: posterior.update(state, loss, key)[0], donate_argnums=0)
+  sample = jax.jit(lambda state, key: posterior.sample(state, key, 2))
+  for function in (update, sample):
+    temporary = function.lower(state, key).compile().memory_analysis().temp_size_in_bytes
+    assert temporary < 0.25 * state.moments.columns.nbytes
+
+
+def test_gin_binds_the_ensemble_and_swag():
+  factories = 'MultiSwag.ensemble_factory = @Ensemble\nMultiSwag.swag_factory = @Swag\n'
+  for binding, message in (('Ensemble.clip_norm = -3.0', 'clip_norm=-3.0'), ('Swag.period = 0', 'period=0')):
+    try:
+      gin.parse_config(factories + binding)
+      with pytest.raises(ValueError, match=message):
+        gin.get_configurable(multiswag.MultiSwag)(fakes.select)
+    finally:
+      gin.clear_config()

@@ -1,0 +1,74 @@
+"""Feedback of real costs, against plants whose answer is arithmetic."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit.safety import feedback
+
+_LIMITS = jnp.array([25.0, 10.0])
+
+
+def _settle(controller, bias, episodes=300, highest_cost=1e9, multiplier=1.0):
+  """The shares and the costs after many episodes of a policy that spends its budget, where the model sees 1 / bias."""
+  state = controller.init(2)
+  for _ in range(episodes):
+    shares = controller.shares(state, 2)
+    budgets = shares * _LIMITS
+    for _ in range(10):
+      state = controller.observe_update(state, 0.99 * budgets, budgets, jnp.full(2, multiplier))
+    costs = jnp.minimum(bias * budgets, highest_cost)
+    state = controller.observe_episode(state, costs, _LIMITS)
+  return np.asarray(controller.shares(state, 2)), np.asarray(costs)
+
+
+@pytest.mark.parametrize('bias', [2.0, 1.3, 0.7])
+def test_costs_settle_at_the_limit_whatever_the_models_bias(bias):
+  shares, costs = _settle(feedback.IntegralFeedback(highest=2.0, memory=10.0), bias)
+  np.testing.assert_allclose(costs, _LIMITS, rtol=0.01)
+  np.testing.assert_allclose(shares, 1.0 / bias, rtol=0.01)
+  _, costs = _settle(feedback.NoFeedback(), bias)
+  np.testing.assert_allclose(costs, bias * _LIMITS)
+
+
+def test_shares_stay_within_their_range():
+  low, _ = _settle(feedback.IntegralFeedback(memory=10.0), bias=100.0)
+  high, _ = _settle(feedback.IntegralFeedback(highest=2.0, memory=10.0), bias=0.1)
+  np.testing.assert_allclose(low, 0.1, rtol=1e-5)
+  np.testing.assert_allclose(high, 2.0, rtol=1e-5)
+  default, _ = _settle(feedback.IntegralFeedback(memory=10.0), bias=0.1)
+  np.testing.assert_array_equal(default, 1.0)
+
+
+def test_it_is_asleep_before_the_first_update_and_while_imagined_costs_exceed_their_budget():
+  controller = feedback.IntegralFeedback()
+  state = controller.init(1)
+  limits = jnp.array([25.0])
+  state = controller.observe_episode(state, jnp.array([80.0]), limits)
+  for _ in range(100):
+    state = controller.observe_update(state, jnp.array([6.0]), jnp.array([5.0]), jnp.array([0.1]))
+  state = controller.observe_episode(state, jnp.array([80.0]), limits)
+  assert controller.shares(state, 1) == 1.0
+  for _ in range(1000):
+    state = controller.observe_update(state, jnp.array([4.0]), jnp.array([5.0]), jnp.array([0.1]))
+  state = controller.observe_episode(state, jnp.array([80.0]), limits)
+  # Twice the limit and more counts as twice: exp(-0.05).
+  np.testing.assert_allclose(controller.shares(state, 1), np.exp(-0.05), rtol=1e-3)
+
+
+def test_it_does_not_loosen_a_constraint_that_holds_nothing_back():
+  shares, _ = _settle(feedback.IntegralFeedback(highest=2.0, memory=10.0), bias=0.5, multiplier=0.0)
+  np.testing.assert_array_equal(shares, 1.0)
+
+
+def test_a_cost_that_is_not_finite_changes_nothing():
+  controller = feedback.IntegralFeedback(memory=1.0)
+  state = controller.observe_update(controller.init(2), jnp.zeros(2), jnp.ones(2), jnp.ones(2))
+  state = controller.observe_episode(state, jnp.array([jnp.nan, 20.0]), _LIMITS)
+  np.testing.assert_allclose(controller.shares(state, 2), [1.0, np.exp(-0.05)], rtol=1e-6)
+
+
+@pytest.mark.parametrize('name, value', [('gain', 0.0), ('lowest', 0.0), ('highest', 0.9), ('memory', 0.5)])
+def test_settings_out_of_range_are_refused(name, value):
+  with pytest.raises(ValueError, match=f'{name}={value}'):
+    feedback.IntegralFeedback(**{name: value})
