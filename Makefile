@@ -1,6 +1,6 @@
 # `make run` and `make test` do everything on a fresh machine, set-up included. With another Python than the newest that
 # is found: make test PYTHON=python3.12
-.PHONY: run test proofs faults setup doctor benchmark clean
+.PHONY: run test lint proofs faults setup doctor benchmark clean
 VENV_PYTHON := .venv/bin/python
 FLAGS ?=
 export PYTHON
@@ -8,8 +8,13 @@ export PYTHON
 run: setup  ## PointGoal1 in its quick profile: table, learning curve and video in runs/
 	$(VENV_PYTHON) launchers/run.py --task=pointgoal1 --size=quick $(FLAGS)
 
-test: setup  ## on all cores, at most 8
+test: lint  ## on all cores, at most 8
 	$(VENV_PYTHON) -m pytest -m "not slow" --numprocesses=auto --maxprocesses=8 --dist=worksteal $(FLAGS)
+
+lint: setup  ## format, likely faults, types
+	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m mypy
 
 proofs: setup  ## the slow tests
 	$(VENV_PYTHON) -m pytest -m slow $(FLAGS)
@@ -27,4 +32,4 @@ benchmark: setup
 	$(VENV_PYTHON) launchers/benchmark.py $(FLAGS)
 
 clean:
-	rm -rf .venv .cache .pytest_cache .hypothesis
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

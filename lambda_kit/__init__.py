@@ -9,6 +9,6 @@ def load_policy(path):
   action = policy(observation)
   """
   # Here, so that a part of lambda_kit is imported without all that policies need.
-  from lambda_kit.training import exported  # pylint: disable=import-outside-toplevel
+  from lambda_kit.training import exported
 
   return exported.load(path)

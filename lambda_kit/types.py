@@ -9,14 +9,14 @@ Capital letters in brackets are shapes: `[B, L, C]`.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Array = Any  # np.ndarray or jax.Array.
 # One array, or named arrays: 'image' uint8 [height, width, 3], 'vector' float32 [D].
 Observation = Mapping[str, Array]
-Nest = Union[Array, Mapping[str, Any], tuple]
+Nest = Any  # An array, or mappings and tuples of arrays.
 
 
 class CmdpReward(NamedTuple):

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from lambda_kit.commands import main  # pylint: disable=wrong-import-position
+from lambda_kit.commands import main
 
 if __name__ == '__main__':  # Spawned processes import this module, too.
   main.main(['run', *sys.argv[1:]])

@@ -10,7 +10,7 @@ from lambda_kit.environments import spec as spec_lib
 
 
 def make(**facts) -> core.EnvironmentSpec:
-  """Two numbers observed, two actions, one cost with limit 25, 1,000 simulator steps without repeat; or other `facts`."""
+  """Two numbers observed, two actions, one cost with limit 25, 1,000 simulator steps, no repeat; or other `facts`."""
   defaults = dict(
     task_name='Task',
     observations={'vector': specs.Array((2,), np.float32)},

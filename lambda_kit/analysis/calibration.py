@@ -54,8 +54,8 @@ def write_calibration(
     for as many of training, or all of these if there are fewer.
   """
   # Here, since Matplotlib is slow to import.
-  from lambda_kit.analysis import calibration_figures  # pylint: disable=import-outside-toplevel
-  from lambda_kit.analysis import drawing  # pylint: disable=import-outside-toplevel
+  from lambda_kit.analysis import calibration_figures
+  from lambda_kit.analysis import drawing
 
   if forecaster is None:
     raise NothingToCalibrateError('This agent has no models to bound costs with: calibrate a run of LambdaAgent.')

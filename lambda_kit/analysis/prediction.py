@@ -51,8 +51,8 @@ def write_prediction(
     logging.warning('The episode ended after %d steps: there is nothing to predict.', len(action))
     return None
   # Here, since Matplotlib is slow to import.
-  from lambda_kit.analysis import drawing  # pylint: disable=import-outside-toplevel
-  from lambda_kit.analysis import prediction_figures  # pylint: disable=import-outside-toplevel
+  from lambda_kit.analysis import drawing
+  from lambda_kit.analysis import prediction_figures
 
   prediction = predictor(observation, action, NUM_SEEN)
   truth = prediction.truth

@@ -175,7 +175,7 @@ def _write_mp4(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
     writer.send(None)
   count = 0
   try:
-    for count, frame in enumerate(itertools.chain([first], frames), start=1):
+    for count, frame in enumerate(itertools.chain([first], frames), start=1):  # noqa: B007 (compared below)
       writer.send(np.ascontiguousarray(np.pad(frame, padding, mode='edge')))
   finally:
     writer.close()

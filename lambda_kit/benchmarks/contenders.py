@@ -4,13 +4,14 @@ On a shared machine absolute times say little. Contenders that take turns meet t
 times in one run does say something.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import multiprocessing
 import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 # Called in the child with keyword arguments; returns a function that does one round of work for a seed, and
 # returns how many steps it took.
@@ -24,7 +25,7 @@ def take_turns(contenders: Mapping[str, tuple[Preparation, dict[str, Any]]], rou
   """
   with contextlib.ExitStack() as stack:
     pipes = {name: stack.enter_context(_process(*contender)) for name, contender in contenders.items()}
-    times = {name: [] for name in contenders}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     for seed in range(-1, rounds):
       for name, pipe in pipes.items():
         pipe.send(seed + 1)
@@ -36,7 +37,7 @@ def take_turns(contenders: Mapping[str, tuple[Preparation, dict[str, Any]]], rou
   return {name: np.array(values) for name, values in times.items()}
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
+def ratio(slow: npt.ArrayLike, fast: npt.ArrayLike) -> float:
   """How many times faster `fast` is: the median over rounds, so that one disturbed round doesn't matter."""
   return float(np.median(np.asarray(slow) / np.asarray(fast)))
 
@@ -66,5 +67,5 @@ def _serve(pipe: Any, preparation: Preparation, arguments: dict[str, Any]) -> No
       pipe.send((time.perf_counter() - started) / steps)
   except EOFError:
     pass
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     pipe.send(f'{type(error).__name__}: {error}')

@@ -121,8 +121,8 @@ def bare_images(task: str, steps: int) -> Callable[[int], int]:
   def episode(seed: int) -> int:
     environment.next_episode = seed
     environment.reset()
-    camera = environment._camera(_IMAGE_SIZE, _IMAGE_SIZE)  # pylint: disable=protected-access
-    model, data = environment._task.model, environment._task.data  # pylint: disable=protected-access
+    camera = environment._camera(_IMAGE_SIZE, _IMAGE_SIZE)
+    model, data = environment._task.model, environment._task.data
     for action in _actions(seed, environment.action_spec().shape, steps):
       data.ctrl[:] = action
       mujoco.mj_step(model, data, nstep=10 * _ACTION_REPEAT)
@@ -140,7 +140,7 @@ def bare_vectors(task: str, steps: int) -> Callable[[int], int]:
   def episode(seed: int) -> int:
     environment.next_episode = seed
     environment.reset()
-    model, data = environment._task.model, environment._task.data  # pylint: disable=protected-access
+    model, data = environment._task.model, environment._task.data
     for action in _actions(seed, environment.action_spec().shape, _ACTION_REPEAT * steps):
       data.ctrl[:] = action
       mujoco.mj_step(model, data, nstep=10)

@@ -56,7 +56,7 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   state = learner.save()
   state = state._replace(posterior=_with_snapshots(state.posterior))
 
-  update = learner._update  # pylint: disable=protected-access
+  update = learner._update
   parts = inspect.getclosurevars(update.__wrapped__).nonlocals  # What the learner was made of, by name.
   num_starts = parts['num_start_states'] or batch.reward.size
   batch_size, length = batch.reward.shape
@@ -65,7 +65,7 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   ahead = min(model.overshooting_steps, length - 1)
   num_overshot = batch_size * ahead * min(model.overshooting_starts, length - ahead)
   counts = flops.learner(
-    jax.eval_shape(parts['posterior'].mean, state.posterior),
+    jax.eval_shape(parts['posterior'].current, state.posterior),
     state.policy.params,
     state.critic.params,
     state.cost_critics.params,
@@ -110,13 +110,20 @@ def _pieces(
       networks.world_model,
       samples,
       start,
-      value=lambda features: networks.critic.apply(state.target_critic, features),
-      cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
+      value=lambda features: networks.critic.apply(state.critic.params, features),
+      cost_values=lambda features: networks.cost_critics.apply(state.cost_critics.params, features),
+      target_value=lambda features: networks.critic.apply(state.target_critic, features),
+      target_cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
       solver_state=state.solver,
       devices=parts['devices'],
     )
     noise = imagination_lib.draw_noise(
-      key, objective.horizon, num_starts, networks.spec.num_actions, networks.world_model.noise_size
+      key,
+      1 if parts['shared_noise'] else parts['num_samples'],
+      objective.horizon,
+      num_starts,
+      networks.spec.num_actions,
+      networks.world_model.noise_size,
     )
     return problem, noise
 

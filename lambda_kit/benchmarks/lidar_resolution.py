@@ -1,7 +1,8 @@
 """Whether a network can tell costs from lidars, in layouts that it has not seen, with and without powers of readings.
 
 A hazard costs from 0.2 m on. There a reading, which falls linearly from 1 to 0 over 3 m, is 0.93: one more number close
-to 1 in a vector of 60, which small data sets don't tell apart from its neighbours. Episodes are driven to goals by rule.
+to 1 in a vector of 60, which small data sets don't tell apart from its neighbours. Episodes are driven to goals by
+rule.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,8 +26,8 @@ def measure_scaling(
       environments.reset()
 
       def step(actions):
-        environments.step(actions)  # pylint: disable=cell-var-from-loop
-        environments.reset_done()  # pylint: disable=cell-var-from-loop
+        environments.step(actions)
+        environments.reset_done()
 
       results[f'{count} workers'] = _steps_per_second(step, (count,), environments.action_spec(), seconds)
   return results

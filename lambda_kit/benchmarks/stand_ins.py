@@ -7,6 +7,7 @@ from dm_env import specs
 import numpy as np
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.config import configuration

@@ -1,4 +1,4 @@
-"""What it costs to start: seconds and memory of importing lambda_kit, beside those of the libraries it can't do without.
+"""What it costs to start: seconds and memory of importing lambda_kit, beside those of the libraries that it needs.
 
 Each import is made in a new process. Files are in the system's cache: a first one that isn't counted puts them there.
 """

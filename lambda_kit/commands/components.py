@@ -8,6 +8,7 @@ import signal
 
 from absl import app
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import catalogue
 
 

@@ -108,7 +108,7 @@ def _clone_first(remedy: str) -> str:
 def _attempt(what: str, check: Callable[[], str], remedy: str) -> Finding:
   try:
     return Finding(what, State.OK, check())
-  except Exception as error:  # pylint: disable=broad-except
+  except Exception as error:
     return Finding(what, State.FAILS, f'{type(error).__name__}: {error}', remedy)
 
 
@@ -120,8 +120,8 @@ def _memory() -> str:
 
 
 def _jax() -> str:
-  import jax  # pylint: disable=g-import-not-at-top
-  import jax.numpy as jnp  # pylint: disable=g-import-not-at-top
+  import jax
+  import jax.numpy as jnp
 
   size = 1024
   product = jax.jit(lambda x: x @ x)
@@ -143,7 +143,7 @@ def _simulation() -> Finding:
 
 
 def _import_simulators() -> str:
-  from lambda_kit.environments.safety_gym import loading  # pylint: disable=g-import-not-at-top
+  from lambda_kit.environments.safety_gym import loading
 
   loading.safety_gymnasium()
   numpy = importlib.metadata.version('numpy')
@@ -151,13 +151,13 @@ def _import_simulators() -> str:
 
 
 def _ffmpeg() -> str:
-  import imageio_ffmpeg  # pylint: disable=g-import-not-at-top
+  import imageio_ffmpeg
 
   return imageio_ffmpeg.get_ffmpeg_version()
 
 
 def _draw(path: pathlib.Path) -> str:
-  from lambda_kit.commands import sg6_views  # pylint: disable=g-import-not-at-top
+  from lambda_kit.commands import sg6_views
 
   return sg6_views.draw_contact_sheet(path)
 

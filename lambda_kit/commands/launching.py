@@ -14,6 +14,7 @@ from absl import flags
 from absl import logging
 import jax
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import errors
 from lambda_kit import resources
 from lambda_kit.config import configuration
@@ -58,7 +59,7 @@ def explained(when_interrupted: str) -> Iterator[None]:
   except KeyboardInterrupt:
     print(when_interrupted, file=sys.stderr)
     logging.flush()
-    os._exit(130)  # pylint: disable=protected-access
+    os._exit(130)
   except (errors.UserError, OSError, ValueError) as error:
     explains = isinstance(error, (errors.UserError, OSError)) or configuration.is_refused_value(error)
     if TRACEBACK.value or not explains:

@@ -29,7 +29,6 @@ from lambda_kit.sweeps import memory
 from lambda_kit.sweeps import status as status_lib
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
-from lambda_kit.training import study
 from lambda_kit.training.checkpoints import lock
 
 _ROOT = resources.root()
@@ -40,7 +39,7 @@ _TASKS = flags.DEFINE_list('tasks', [], 'sg6 (six tasks), names of tasks, or gin
 _SIZE = flags.DEFINE_string('size', None, 'Of all runs: a name, such as quick. Default: what the task says.')
 _VARIANTS = flags.DEFINE_list(
   'variants',
-  [study.BASE],
+  [grid.BASE],
   'Names of agents, parts and sizes, several joined by +, or gin files; lambda is the experiment as it is.',
 )
 _SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of them: 0,3,7.')

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import functools
 import inspect
 import typing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from gin import config as gin_config
 from gin import config_parser
@@ -16,8 +16,8 @@ BindingStatement = config_parser.BindingStatement
 BlockDeclaration = config_parser.BlockDeclaration
 ImportStatement = config_parser.ImportStatement
 IncludeStatement = config_parser.IncludeStatement
-Parser = config_parser.ConfigParser
-Reference = gin_config.ConfigurableReference
+Parser: TypeAlias = config_parser.ConfigParser
+Reference: TypeAlias = gin_config.ConfigurableReference
 
 # gin's own configurables. `%NAME` is short for `@NAME/gin.macro()`, and `NAME = 1` for `NAME/gin.macro.value = 1`.
 MACRO = 'gin.macro'
@@ -182,7 +182,7 @@ def hints(component: Any) -> Mapping[str, Any]:
   """The annotations of a class's or function's parameters, and 'return'; {} if they can't be evaluated."""
   try:
     return typing.get_type_hints(_constructor(component) or (lambda: None))
-  except Exception:  # pylint: disable=broad-exception-caught
+  except Exception:
     return {}
 
 

@@ -47,7 +47,7 @@ def read_bindings(text: str) -> dict[str, Any]:
 
 def read_layers(paths: Sequence[str], root: pathlib.Path) -> dict[str, Any]:
   """The bindings of files and all they include; later ones win. Paths count from `root`."""
-  bindings = {}
+  bindings: dict[str, Any] = {}
   for path in paths:
     _collect(_read(root / path), root, bindings)
   return bindings

@@ -18,13 +18,13 @@ import inspect
 import sys
 import types
 import typing
-from typing import Any
+from typing import Any, TypeAlias
 
 from lambda_kit.config import gin_internals
 from lambda_kit.config import reach as reach_lib
 
 Key = gin_internals.Key
-Reference = gin_internals.Reference
+Reference: TypeAlias = gin_internals.Reference
 _SCALARS = {int: 'a whole number', float: 'a number', bool: 'True or False', str: 'a text in quotes'}
 _UNKNOWN = object()  # What gin will make of a value can't be told.
 

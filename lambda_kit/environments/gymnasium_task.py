@@ -58,7 +58,7 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
   def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
     total_reward, total_cost = 0.0, np.zeros(len(self.constraint_names))
-    for step_count in range(1, count + 1):
+    for step_count in range(1, count + 1):  # noqa: B007 (returned below)
       result = self._gymnasium.step(action)
       if len(result) == 6:
         observation, reward, cost, terminated, truncated, info = result
@@ -135,13 +135,13 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
 def _maker(task: str) -> Callable[..., Any]:
   try:
-    import gymnasium  # pylint: disable=g-import-not-at-top
+    import gymnasium
   except ImportError as error:
     raise loading.SimulatorMissing(
       f'{task} needs gymnasium, which is not installed here ({error}). Install it: {loading.INSTALL}.'
     ) from error
   if task.startswith('Safety') and task not in gymnasium.registry:
-    from lambda_kit.environments.safety_gym import making  # pylint: disable=g-import-not-at-top
+    from lambda_kit.environments.safety_gym import making
 
     return making.make
   if task in gymnasium.registry and 'mujoco' in str(gymnasium.registry[task].entry_point):

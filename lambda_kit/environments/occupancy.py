@@ -25,7 +25,7 @@ import numpy as np
 # The value that `solve` returns is at most this far below the optimum, rounding errors apart.
 TOLERANCE = 1e-7
 _SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_tolerance': 1e-9}
-# SciPy is imported by the functions that need it: it is slow to import, and a run solves no linear program.
+# SciPy is imported by the functions that need it: it is slow to import, and most runs solve no linear program.
 
 
 class FiniteCmdp(NamedTuple):
@@ -140,7 +140,7 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   Raises:
     InfeasibleError: if no policy within the limits was found.
   """
-  from scipy import sparse  # pylint: disable=import-outside-toplevel
+  from scipy import sparse
 
   _check(cmdp)
   num_states, num_actions = cmdp.rewards.shape
@@ -202,7 +202,7 @@ def _best_mixture(
 
 def _linear_program(objective: np.ndarray, **constraints: Any) -> Any:
   """Minimises as SciPy's `linprog` does."""
-  from scipy import optimize  # pylint: disable=import-outside-toplevel
+  from scipy import optimize
 
   return optimize.linprog(objective, options=_SOLVER_OPTIONS, **constraints)
 

@@ -84,10 +84,10 @@ def make_current() -> str:
       try:
         module = importlib.import_module(f'mujoco.{backend}')
         # It is freed at its end, even if it fails before it has one.
-        module.GLContext._context = None  # pylint: disable=protected-access
+        module.GLContext._context = None
         context = module.GLContext(64, 64)
         context.make_current()
-      except Exception as error:  # pylint: disable=broad-except
+      except Exception as error:
         # The libraries raise AttributeError, ImportError, RuntimeError or GLError depending on what is missing.
         failures.append(f'  {backend}: {explain(error)}')
         _forget_pyopengl()
@@ -137,7 +137,7 @@ def shared_viewers() -> Iterator[None]:
   """While this is active, viewers that gymnasium makes draw into the process's context."""
   make_current()  # In gymnasium's hands, what is missing would go unsaid.
   rendering = importlib.import_module('gymnasium.envs.mujoco.mujoco_rendering')
-  renderers = rendering._ALL_RENDERERS  # pylint: disable=protected-access
+  renderers = rendering._ALL_RENDERERS
   with mock.patch.dict(renderers, dict.fromkeys(renderers, SharedContext)):
     yield
 
@@ -179,7 +179,7 @@ def _probe_here() -> Probe:
   try:
     import_mujoco()
     make_current()
-    from OpenGL import GL  # pylint: disable=g-import-not-at-top
+    from OpenGL import GL
 
     return Probe(backend, True, GL.glGetString(GL.GL_RENDERER).decode())
   except OpenGLError as error:

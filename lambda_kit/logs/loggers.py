@@ -158,7 +158,7 @@ class LoggerGroup(core.Logger):
     for logger in self._loggers:
       try:
         logger.close()
-      except Exception as error:  # pylint: disable=broad-except
+      except Exception as error:
         if first_error is None:
           first_error = error
         else:

@@ -257,8 +257,8 @@ class ReplayStarvation:
 
   name: ClassVar[str] = 'replay_starvation'
   metrics: ClassVar[Sequence[str]] = ('updates',)
-  # For each environment step so far. The paper has 0.1; with its batches of 32 x 50 and its action repeat of 2, 1 samples
-  # each step 3,200 times.
+  # For each environment step so far. The paper has 0.1; with its batches of 32 x 50 and its action repeat of 2, 1
+  # samples each step 3,200 times.
   max_updates: float = 1.0
   window: int = 20
 

@@ -146,9 +146,9 @@ def _kernel_init(kernel_size: int, num_inputs: int) -> hk.initializers.Initializ
 
 def _resize(array: types.Array, height: int, width: int, axis: int) -> types.Array:
   """Cuts or fills with zeros, so that the axes `axis` and `axis + 1` have the sizes `height` and `width`."""
-  for axis, size in ((axis, height), (axis + 1, width)):
-    array = jax.lax.slice_in_dim(array, 0, min(size, array.shape[axis]), axis=axis)
+  for resized, size in ((axis, height), (axis + 1, width)):
+    array = jax.lax.slice_in_dim(array, 0, min(size, array.shape[resized]), axis=resized)
     padding = [(0, 0)] * array.ndim
-    padding[axis] = (0, size - array.shape[axis])
+    padding[resized] = (0, size - array.shape[resized])
     array = jnp.pad(array, padding)
   return array

@@ -44,7 +44,7 @@ def update(state: State, observation: types.Observation) -> State:
     values = observation[name].astype(jnp.float32)
     chex.assert_axis_dimension(values, -1, state.mean[name].shape[0])
     values = values.reshape(-1, values.shape[-1])
-    if not len(values):  # pylint: disable=g-explicit-length-test
+    if not len(values):
       return state
     counts.add(len(values))
     share = len(values) / (state.count + len(values))  # n / (N + n)

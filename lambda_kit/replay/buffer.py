@@ -137,7 +137,8 @@ class EpisodeBuffer:
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
     """Chooses the sequences of n batches, with replacement, among all within one stored episode.
 
-    The first `recent_share` of each batch is of the last episodes. One call for n batches and n calls for one draw the same sequences.
+    The first `recent_share` of each batch is of the last episodes. One call for n batches and n calls for one draw the
+    same sequences.
     """
     if self._index is None:
       self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
@@ -171,7 +172,7 @@ class EpisodeBuffer:
 
   def rng_state(self) -> dict[str, Any]:
     """The state of the sampling, as JSON can hold it (with integers of 128 bits)."""
-    return self._rng.bit_generator.state
+    return dict(self._rng.bit_generator.state)
 
   def set_rng_state(self, state: dict[str, Any]) -> None:
     self._rng.bit_generator.state = state

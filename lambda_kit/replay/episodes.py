@@ -141,7 +141,7 @@ def flatten(episode: Episode) -> dict[str, np.ndarray]:
 def unflatten(arrays: Mapping[str, Any]) -> dict[str, Any]:
   """The fields of an `Episode` or a `types.Trajectory`, from arrays named as by `flatten`."""
   prefix = 'observation/'
-  fields = {'observation': {}}
+  fields: dict[str, Any] = {'observation': {}}
   for name, array in arrays.items():
     if name.startswith(prefix):
       fields['observation'][name.removeprefix(prefix)] = array

@@ -38,11 +38,11 @@ def make_executor(name: str, folder: pathlib.Path, options: Options) -> interfac
   """
   try:
     if name == 'slurm':
-      from lambda_kit.sweeps import slurm_executor  # pylint: disable=import-outside-toplevel
+      from lambda_kit.sweeps import slurm_executor
 
       return slurm_executor.SlurmExecutor(folder / 'slurm', options.needs, options.slurm)
     if name == 'ray':
-      from lambda_kit.sweeps import ray_executor  # pylint: disable=import-outside-toplevel
+      from lambda_kit.sweeps import ray_executor
 
       return ray_executor.RayExecutor(options.needs, options.ray_address)
   except ModuleNotFoundError as error:

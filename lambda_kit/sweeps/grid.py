@@ -9,8 +9,8 @@ import sys
 from lambda_kit.analysis.metrics import protocols
 from lambda_kit.config import axes
 from lambda_kit.sweeps import errors
-from lambda_kit.training import study
 
+BASE = 'lambda'  # What the experiment is called without a variant.
 SG6 = axes.SG6  # Stands for the paper's six tasks.
 _JOINED = '+'  # 'ppo+observe_vector' is one variant of two files.
 _PROGRAM = ('-m', 'lambda_kit', 'run')  # What Python is given: the command may not be on the PATH of another node.
@@ -72,7 +72,7 @@ def make_grid(
   Args:
     root: The folder that holds `gin/`.
     tasks: 'sg6', names of tasks, or gin files. Without any, the first of `gin_files` is the task.
-    variants: Names of agents, parts, ways to run and sizes, several joined by '+', or gin files; `study.BASE` is the
+    variants: Names of agents, parts, ways to run and sizes, several joined by '+', or gin files; `BASE` is the
       experiment as it is.
     seeds: Of the runs.
     gin_files: Further files of all runs.
@@ -135,7 +135,7 @@ def _task_files(library: axes.Library, name: str) -> list[str]:
 
 def _variant_files(library: axes.Library, name: str) -> tuple[str, ...]:
   """The files of a variant."""
-  if name == study.BASE:
+  if name == BASE:
     return ()
   found = [
     library.find(part, [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE]) for part in name.split(_JOINED)

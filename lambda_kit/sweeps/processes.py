@@ -38,7 +38,7 @@ class RunProcess:
     with open(run.output, 'ab') as output:
       output.write(f'{workdirs.ATTEMPT}on {socket.gethostname()}, {now}: {shlex.join(run.command)}\n'.encode())
       output.flush()
-      self._process = subprocess.Popen(  # pylint: disable=consider-using-with
+      self._process = subprocess.Popen(
         [*_wrapper(cores), *run.command],
         cwd=run.start_folder,
         env={**os.environ, **(environment or {})},

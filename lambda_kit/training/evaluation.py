@@ -1,6 +1,6 @@
 """Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 import itertools
 from typing import Any
 
@@ -106,7 +106,7 @@ class Evaluator:
 
 
 def evaluation_row(
-  episodes: list[types.EpisodeSummary], environment_steps: int, cost_regret: np.ndarray
+  episodes: Sequence[types.EpisodeSummary], environment_steps: int, cost_regret: np.ndarray
 ) -> dict[str, Any]:
   """The row of an evaluation in logs: means over episodes, and the episodes themselves."""
   return dict(

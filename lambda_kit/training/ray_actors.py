@@ -33,6 +33,8 @@ class EpisodeActor:
   """
 
   def __init__(self, config: str):
+    from lambda_kit import components  # noqa: F401 (registers)
+
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(folder) / 'config.gin'
       path.write_text(config, encoding='utf-8')
@@ -89,7 +91,7 @@ class RayActors:
 
   def __init__(self, num_actors: int, address: str | None = None, cores: float = 1.0):
     try:
-      import ray  # pylint: disable=import-outside-toplevel
+      import ray
     except ModuleNotFoundError as error:
       raise RayMissing(
         "RayActors needs Ray, which is not installed: pip install -e '.[ray]', or bind "
@@ -103,7 +105,7 @@ class RayActors:
       num_cpus = max(os.cpu_count() or 1, int(np.ceil(num_actors * cores)))
       ray.init(address='local', num_cpus=num_cpus, log_to_driver=False, include_dashboard=False, **options)
     else:
-      from lambda_kit.training import ray_cluster  # pylint: disable=import-outside-toplevel
+      from lambda_kit.training import ray_cluster
 
       ray_cluster.connect(address, 'or bind RayActors.address to None, for a cluster of this run.', **options)
     config = configuration.resolved_config()
@@ -127,7 +129,7 @@ class RayActors:
     except self._ray.exceptions.RayActorError as error:
       self._actors[actor] = self._make()
       return actor, error
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
       return actor, error
 
   def close(self) -> None:

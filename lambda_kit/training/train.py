@@ -151,7 +151,7 @@ def _write_summary(
 ) -> pathlib.Path:
   """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
   # Here, since Matplotlib is slow to import and needed at the end only.
-  from lambda_kit.analysis import curves  # pylint: disable=import-outside-toplevel
+  from lambda_kit.analysis import curves
 
   table = tables.evaluation_table(rows, spec.cost_limits, spec.constraint_names)
   print(f'\n{table}\nEverything is in {folder}')
@@ -190,7 +190,12 @@ def _record_start(
     experiment.evaluator.num_episodes,
     gin_text.read_bindings(text),
   )
-  record = run_record.RunRecord(identity, versions_lib.current(experiment.environment.mujoco_version))
+  known = experiment.environment.optimum(experiment.spec.cost_limits)
+  record = run_record.RunRecord(
+    identity,
+    versions_lib.current(experiment.environment.mujoco_version),
+    optimum=None if known is None else run_record.Optimum(known[0], tuple(map(float, known[1]))),
+  )
   if goes_on:
     record = record.going_on(_compare_versions(folder, record.versions, allow_change))
   run_record.write(folder, record)  # Before the configuration: where there is one, there is a record.

@@ -6,7 +6,7 @@ from lambda_kit.benchmarks import acting_speed
 from tests.benchmarks import tiny_sizes
 
 
-@pytest.mark.parametrize('size', [tiny_sizes.VECTORS, tiny_sizes.IMAGES])
+@pytest.mark.parametrize('size', [tiny_sizes.VECTORS, pytest.param(tiny_sizes.IMAGES, marks=pytest.mark.slow)])
 def test_the_figures_fit_together(size):
   result = acting_speed.measure(size, tiny_sizes.ROOT, counts=(1, 3), rounds=2, calls=5)
   for row in (result['single'], *result['batched'].values()):

@@ -1,4 +1,4 @@
-"""Throughput of actors in Ray's processes, at tiny size; `launchers/benchmark.py --parts=actors` measures in earnest."""
+"""Throughput of actors in Ray's processes, at tiny size; `launchers/benchmark.py --parts=actors` is the whole."""
 
 import pytest
 

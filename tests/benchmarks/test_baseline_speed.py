@@ -2,6 +2,7 @@
 
 import pytest
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.benchmarks import baseline_speed
 from tests.benchmarks import tiny_sizes
 

@@ -12,6 +12,7 @@ def _result():
   return list(capacity.measure(tiny_sizes.ROOT, tiny_sizes.VECTORS, points))[-1]
 
 
+@pytest.mark.slow
 def test_memory_is_the_compilers(result):
   selected, whole = result['points']
   assert (selected['num_starts'], whole['num_starts']) == (5, 12)
@@ -54,6 +55,7 @@ def test_the_benchmark_by_hand():
   assert many['days'] < row['days'] / 50 and many['busy'] < 1
 
 
+@pytest.mark.slow
 def test_the_page(result, tmp_path):
   large = dict(result['points'][0], peak_bytes=int(8e9))
   capacity.write(result | {'points': [*result['points'], large]}, tmp_path)

@@ -32,6 +32,7 @@ def test_a_contender_that_fails_is_named():
     contenders.take_turns({'bad': (_failing, {})}, rounds=1)
 
 
+@pytest.mark.slow
 def test_the_environment_is_faster_than_safety_gymnasium():
   """Far below what is measured (see docs/speed.md), so that noise can't fail it."""
   result = environment_speed.measure('SafetyPointGoal1-v0', rounds=1, agent_steps=100)

@@ -90,6 +90,7 @@ def _check_ratios(row, result):
     assert row[f'{kind}floor_ratio'] == pytest.approx(floor / row[f'{kind}seconds'])
 
 
+@pytest.mark.slow
 def test_the_figures_fit_together():
   result = learner_speed.measure_here(_VECTORS, _ROOT, updates=1, split=False)
   _check_ratios(result, result)
@@ -99,6 +100,7 @@ def test_the_figures_fit_together():
   assert result['cached_compile_seconds'] < result['trace_seconds'] + result['compile_seconds']
 
 
+@pytest.mark.slow
 def test_a_piece_that_carries_its_state_runs_again_and_again(subject):
   pieces = subject.pieces(subject.state)
   for name in ('critics', 'optimisers of policy and critics'):

@@ -1,4 +1,4 @@
-"""The measure itself, and that powers of lidars help, in small; `launchers/benchmark.py --parts=lidars` is the whole."""
+"""The measure itself, and that powers of lidars help, small; `launchers/benchmark.py --parts=lidars` is the whole."""
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ def test_the_area_against_all_pairs():
     lidar_resolution.auc(scores, np.zeros(50, bool))
 
 
+@pytest.mark.slow
 def test_powers_tell_costs_in_layouts_that_were_not_seen():
   small = dict(num_train=8, num_test=6, updates=150, seeds=(0,))
   plain, powers = (lidar_resolution.measure(powers, **small) for powers in ((), (8, 24)))

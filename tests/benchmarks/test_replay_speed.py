@@ -6,6 +6,7 @@ from lambda_kit.benchmarks import replay_speed
 from tests.benchmarks import tiny_sizes
 
 
+@pytest.mark.slow
 def test_the_figures_fit_together():
   result = replay_speed.measure(
     tiny_sizes.ROOT,
@@ -40,7 +41,7 @@ class _Updates:
 
 @pytest.mark.parametrize('answer, in_shadow', [(True, False), (False, True), (None, True)])
 def test_a_batch_is_in_the_shadow_of_an_update_that_is_not_complete(answer, in_shadow):
-  watched = replay_speed._WatchedReplay(None)  # pylint: disable=protected-access
+  watched = replay_speed._WatchedReplay(None)
 
   class Learner:
     def save(self):

@@ -1,8 +1,11 @@
 """The measurement with few runs; `launchers/benchmark.py --parts=report` runs it with a thousand."""
 
+import pytest
+
 from lambda_kit.benchmarks import report_speed
 
 
+@pytest.mark.slow
 def test_the_figures_fit_together():
   figures = report_speed.measure(num_seeds=1, log_lengths=(10, 1000))
   few, many = figures

@@ -4,10 +4,12 @@ import time
 
 import pytest
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.benchmarks import run_shares
 from tests.benchmarks import tiny_sizes
 
 
+@pytest.mark.slow
 def test_shares_of_a_run_add_up():
   result = run_shares.measure(
     tiny_sizes.ROOT,

@@ -13,6 +13,7 @@ def result():
   return scaling.measure(tiny_sizes.ROOT, tiny_sizes.VECTORS, _BASE, {'N': (1, 3)}, rounds=1)
 
 
+@pytest.mark.slow
 def test_rows_are_there_and_flop_grow_as_they_must(result):
   one, three = result['sweeps']['N']
   assert (one['value'], three['value']) == (1, 3)
@@ -28,9 +29,10 @@ def test_memory_comes_from_the_compiler():
 
 def test_exponents_are_those_of_power_laws():
   rows = [dict(value=value, seconds=0.3 * value**1.5) for value in (1, 2, 4, 8)]
-  assert scaling._exponent(rows, 'seconds') == pytest.approx(1.5)  # pylint: disable=protected-access
+  assert scaling._exponent(rows, 'seconds') == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 def test_table_and_figure_are_written(result, tmp_path):
   scaling.write(result | {'paper': {'N': [dict(value=5, gflop=1200.0, temporary_mb=4000.0)]}}, tmp_path)
   lines = (tmp_path / 'scaling.md').read_text('utf-8').splitlines()

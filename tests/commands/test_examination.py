@@ -21,6 +21,7 @@ def _need(line, installed):
   return requirements.Need(packaging_requirements.Requirement(line), installed)
 
 
+@pytest.mark.slow
 def test_a_healthy_machine(tmp_path):
   findings = examination.examine(tmp_path / 'views.png')
   assert examination.verdict(findings)[1], findings

@@ -8,6 +8,7 @@ import re
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import axes
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_text
@@ -76,10 +77,10 @@ def test_every_task_with_every_file(task):
   assert accepted == len(_OTHERS) - unfit.get(task, 4)
 
 
-@pytest.mark.parametrize('task, expected', zip(_PAIRED, (360, 201)))
+@pytest.mark.parametrize('task, expected', zip(_PAIRED, (462, 279)))
 def test_every_pair_of_files_on_a_task(task, expected):
   combinations = [[task, *pair] for pair in itertools.combinations(_OTHERS, 2)]
-  assert len(combinations) == 630
+  assert len(combinations) == 780
   assert _walk(combinations, parse_both=8) == expected
 
 
@@ -113,8 +114,8 @@ def test_orders_of_many_files_lead_to_one_configuration():
     ),
     (
       ['gin/tasks/grid.gin', 'gin/parts/unsafe.gin', 'gin/parts/solver_pid.gin'],
-      "gin/parts/solver_pid.gin and gin/parts/unsafe.gin can't meet: they set LambdaAgent.solver to @PidLagrangian() and "
-      'to @Unconstrained(). Choose one.',
+      "gin/parts/solver_pid.gin and gin/parts/unsafe.gin can't meet: they set LambdaAgent.solver to @PidLagrangian() "
+      'and to @Unconstrained(). Choose one.',
     ),
     (
       ['gin/tasks/grid.gin', 'gin/agents/ppo.gin', 'gin/parts/posterior_ensemble.gin'],
@@ -139,8 +140,8 @@ def test_orders_of_many_files_lead_to_one_configuration():
     ),
     (
       ['gin/parts/greedy.gin'],
-      'gin/parts/greedy.gin needs a task, and none was named: give --task=pointgoal1 or another of --list, or a gin file '
-      'of your own.',
+      'gin/parts/greedy.gin needs a task, and none was named: give --task=pointgoal1 or another of --list, or a gin '
+      'file of your own.',
     ),
   ],
 )
@@ -176,6 +177,7 @@ def test_what_can_not_meet_is_told_in_one_sentence(files, message):
       'sg6_pointgoal1 sizes/vector_small parts/posterior_ensemble',
       {'Ensemble.learning_rate': 5e-4, 'Ensemble.num_members': 3, 'LambdaAgent.num_samples': 2},
     ),
+    ('sg6_pointgoal1 sizes/vector_small parts/posterior_swag_wide', {'EpisodicBudget.share': 1.0, 'Swag.scale': 30.0}),
     ('sg6_pointgoal1 sizes/vector_small parts/model_overshooting', {'EpisodicBudget.share': 1.0}),
     (
       'sg6_pointgoal1 sizes/image_small',

@@ -3,6 +3,7 @@
 import pathlib
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import catalogue
 
 _PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs' / 'components.md'

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_internals
 from lambda_kit.config import kinds

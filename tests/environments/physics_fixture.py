@@ -100,7 +100,7 @@ def _restore(recording: Recording, i: int, model: Any, data: Any) -> None:
 def renderer() -> str:
   """The software or device that draws, and its version. llvmpipe draws the same whatever the width of its vectors."""
   opengl.make_current()
-  from OpenGL import GL  # pylint: disable=g-import-not-at-top
+  from OpenGL import GL
 
   name, version = (GL.glGetString(each).decode() for each in (GL.GL_RENDERER, GL.GL_VERSION))
   return re.sub(r', \d+ bits', '', f'{name}, {version}')

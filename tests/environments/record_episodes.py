@@ -2,7 +2,7 @@
 
   python -m tests.environments.record_episodes --out=tests/environments/data/episodes_2.3.3.json
 
-in an environment with that MuJoCo; record_states.py says how to make one. `--compare` prints a table of docs/physics.md.
+in an environment with that MuJoCo; record_states.py says how to make one. `--compare` prints docs/physics.md's table.
 Over 1,000 steps rounding errors alone lead to other episodes, so that single episodes can't be compared, but means can.
 """
 

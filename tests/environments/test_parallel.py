@@ -10,6 +10,7 @@ import threading
 import time
 
 import dm_env
+import jax  # noqa: F401 (workers must not inherit it)
 import numpy as np
 import pytest
 

@@ -73,7 +73,7 @@ def test_a_reference_takes_its_bindings_along():
 
 
 def test_a_scoped_reference_with_macros_and_nested_references():
-  if 'planes.FACTOR' not in gin.config._CONSTANTS:  # pylint: disable=protected-access
+  if 'planes.FACTOR' not in gin.config._CONSTANTS:
     gin.constant('planes.FACTOR', 3.0)
   factory = _configured("""
       _receive.factory = @train/make_walk

@@ -48,7 +48,10 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
     assert goals > 0, 'No goal was reached: the comparison shows nothing about what follows.'
 
 
-@pytest.mark.parametrize('task_id', SG6)
+# Each robot once; the other tasks have other objects of the same kinds.
+@pytest.mark.parametrize(
+  'task_id', [pytest.param(task_id, marks=[] if task_id.endswith('Goal1-v0') else pytest.mark.slow) for task_id in SG6]
+)
 def test_pixels_equal_those_of_safety_gymnasium(task_id):
   ours = environment_lib.SafetyGymnasium(seed=7, task=task_id, observations=('image',))
   shape = ours.action_spec().shape

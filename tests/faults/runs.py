@@ -60,7 +60,7 @@ GATHER = (*LAMBDA, '--gin_bindings=PeriodicUpdates.first = 1_000_000')
 
 def start(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) -> subprocess.Popen:
   """Starts or continues the run of a workdir. Its output goes to files beside the workdir."""
-  out = open(f'{workdir}.out', 'ab')  # pylint: disable=consider-using-with
+  out = open(f'{workdir}.out', 'ab')
   return subprocess.Popen(
     [sys.executable, str(ROOT / 'launchers' / 'run.py'), *arguments, f'--workdir={workdir}'],
     cwd=ROOT,

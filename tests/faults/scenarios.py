@@ -79,7 +79,7 @@ class Run:
     try:
       runs.finish(workdir, self.arguments)
       runs.assert_same_outcome(workdir, self.reference)
-    except Exception as error:  # pylint: disable=broad-except
+    except Exception as error:
       message = f'{type(error).__name__}: {str(error)[-2000:] or "the outcome is another one"}'
     return Case(not message, runs.rows_lost(workdir, self.reference), message)
 

@@ -19,13 +19,17 @@ def _reached(workdir, episodes):
   return lambda: path.exists() and path.read_bytes().count(b'\n') >= episodes
 
 
-def test_lambda_resumes_to_the_bit(reference, tmp_path):
+# In the random phase by Ctrl-C, while learning by SIGTERM, and without any warning.
+_STOPS = ((signal.SIGINT, 3, 130), (signal.SIGTERM, 14, 130), (signal.SIGKILL, 27, -9))
+
+
+@pytest.mark.parametrize('stops', [_STOPS[1:2], pytest.param(_STOPS, marks=pytest.mark.slow)], ids=len)
+def test_lambda_resumes_to_the_bit(reference, stops, tmp_path):
   workdir = tmp_path / 'run'
-  # In the random phase by Ctrl-C, while learning by SIGTERM, and without any warning.
-  for number, episodes, code in ((signal.SIGINT, 3, 130), (signal.SIGTERM, 14, 130), (signal.SIGKILL, 27, -9)):
+  for number, episodes, code in stops:
     assert runs.interrupt(workdir, runs.LAMBDA, number, _reached(workdir, episodes)) == code, runs.output(workdir)
   runs.finish(workdir, runs.LAMBDA)
-  assert runs.output(workdir).count('Going on from step') == 3
+  assert runs.output(workdir).count('Going on from step') == len(stops)
   runs.assert_same_outcome(workdir, reference)
   assert runs.kinds(reference) == ['episode', 'evaluation', 'learner']
 

@@ -12,7 +12,13 @@ import pytest
 from tests.faults import runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_METHODS = ('ppo', 'ppo_lagrangian', 'trpo_lagrangian', 'cpo')
+# Proximal and by a trust region; the others share all but a class with one of these.
+_METHODS = (
+  'ppo_lagrangian',
+  'cpo',
+  pytest.param('ppo', marks=pytest.mark.slow),
+  pytest.param('trpo_lagrangian', marks=pytest.mark.slow),
+)
 _BINDINGS = (
   'ENVIRONMENT_STEPS = 600',
   'GridCmdp.episode_length = 20',
@@ -59,6 +65,7 @@ def test_baselines_learn_through_the_launcher(method, tmp_path):
   assert len(episodes) == 600 // 20 and len((tmp_path / 'evaluation.jsonl').read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
   arguments = _arguments(
     'ppo_lagrangian',

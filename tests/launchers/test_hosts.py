@@ -66,6 +66,7 @@ def _rows(workdir, kind):
   return {row['environment_steps']: row for row in rows}
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
   alone, together = tmp_path / 'alone', tmp_path / 'together'
   _finish(_start(alone, 200, 2))

@@ -153,8 +153,9 @@ _SG6 = (
   'layers',
   [
     *((task, 'agents/random', 'parts/observe_vector') for task in _SG6),
-    ('sg6_pointgoal1', 'sizes/quick'),
-    ('tasks/grid',),
+    # LAMBDA at the sizes of use. `test_lambda_learns_through_the_launcher` is the smallest.
+    pytest.param(('sg6_pointgoal1', 'sizes/quick'), marks=pytest.mark.slow),
+    pytest.param(('tasks/grid',), marks=pytest.mark.slow),
   ],
 )
 def test_experiments_build_and_step(layers, tmp_path):

@@ -57,6 +57,9 @@ def test_a_sweep_leaves_finished_runs_and_their_report(finished):
   scores = json.loads((folder / 'report' / 'scores.json').read_text())
   assert 'Random' in json.dumps(scores) and 'of which 2 have a score' in done.stdout
   assert (folder / 'report' / 'index.html').exists()
+  means = (folder / 'report' / 'tables' / 'runs.md').read_text().splitlines()
+  row = next(i for i, line in enumerate(means) if line.startswith('| GridCmdp | Random | 2 |'))
+  assert means[row + 1] == '| GridCmdp | optimum | — | 22.83 | 5.0 | — | — | — | — |'
 
 
 def test_the_same_command_repeats_nothing_and_a_larger_one_only_what_is_missing(finished):

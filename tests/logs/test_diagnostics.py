@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.config import gin_internals
 from lambda_kit.logs import diagnostics as diagnostics_lib

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders

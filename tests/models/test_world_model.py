@@ -163,7 +163,7 @@ class OvershootingTest(absltest.TestCase):
     errors = []
     for row in range(B):
       for i, start in enumerate(np.asarray(starts[row])):
-        state = jax.tree.map(lambda x: x[row, start], output.states)
+        state = jax.tree.map(lambda x: x[row, start], output.states)  # noqa: B023 (called at once)
         for step in range(self._steps):
           moment = start + 1 + step  # Its action led to it, and its reward came with it.
           state = self._plain.imagine_step(self._params, state, self._batch.action[row, moment], noise[row, step, i])

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.sweeps import memory
 

@@ -11,10 +11,10 @@ from lambda_kit.sweeps import workdirs
 from tests.sweeps import fakes
 
 ray = pytest.importorskip('ray', reason='Ray is not installed: pip install -e .[ray]')
-from ray import cluster_utils  # pylint: disable=wrong-import-position
+from ray import cluster_utils  # noqa: E402 (without Ray there is none)
 
-from lambda_kit.sweeps import ray_executor  # pylint: disable=wrong-import-position
-from lambda_kit.training import ray_cluster  # pylint: disable=wrong-import-position
+from lambda_kit.sweeps import ray_executor  # noqa: E402 (imports Ray)
+from lambda_kit.training import ray_cluster  # noqa: E402 (imports Ray)
 
 State = interfaces.State
 _NEEDS = interfaces.Needs(cores=1, memory=0.0)

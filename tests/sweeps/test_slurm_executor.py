@@ -64,7 +64,7 @@ def test_a_job_whose_time_is_over_is_queued_again_and_goes_on(tmp_path):
   controller = int(pid_file.name.split('_')[0])
   with open(f'/proc/{controller}/task/{controller}/children', encoding='ascii') as file:
     (task,) = map(int, file.read().split())
-  os.kill(task, submitit.JobEnvironment._usr_sig())  # pylint: disable=protected-access
+  os.kill(task, submitit.JobEnvironment._usr_sig())
   _wait_for(lambda: isinstance(job.poll(), interfaces.Ended))
   assert job.poll() == interfaces.Ended(0) and workdirs.is_finished(run.workdir)
   assert fakes.has_saved(run) and len(fakes.calls(run)) == 2
@@ -74,8 +74,8 @@ def test_a_job_whose_time_is_over_is_queued_again_and_goes_on(tmp_path):
 def test_a_run_saves_before_its_job_is_queued_again(tmp_path):
   """Not after: SLURM kills what is left of a job when it queues it again."""
   (run,) = fakes.make_runs(tmp_path, 1, ['SECONDS = 60'])
-  attempt = slurm_executor._Attempt(run)  # pylint: disable=protected-access
-  attempt._process = processes.RunProcess(run)  # pylint: disable=protected-access
+  attempt = slurm_executor._Attempt(run)
+  attempt._process = processes.RunProcess(run)
   _wait_for((run.workdir / 'config.gin').exists)
   attempt.checkpoint()
   assert fakes.has_saved(run)

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.training import experiment as experiment_lib

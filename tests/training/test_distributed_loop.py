@@ -8,6 +8,7 @@ import dm_env
 import numpy as np
 import pytest
 
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.config import configuration
@@ -47,6 +48,9 @@ class _Actor:
 class _Learner:
   def __init__(self):
     self.updates = 0
+
+  def observe_episode(self, cost_return):
+    pass
 
   def step(self, num_updates):
     self.updates += num_updates
@@ -124,7 +128,7 @@ def test_both_limits_hold(durations, max_staleness):
       assert len(pool.played) == begun
     assert loop.state.updates <= 4 * loop.state.environment_steps // 20
   assert loop.largest_staleness <= max_staleness
-  assert loop.state.environment_steps == 40 * 20 and loop._actor.stored == 40 * _STEPS  # pylint: disable=protected-access
+  assert loop.state.environment_steps == 40 * 20 and loop._actor.stored == 40 * _STEPS
   assert sorted(number for number, _, _ in pool.played) == list(range(len(pool.played)))
   # Actors are ahead by an episode each, at most.
   assert len(pool.played) <= 40 + len(durations)

@@ -16,7 +16,7 @@ from tests.agents import tiny
 
 _SEED = 5
 _OBSERVATIONS = [{'vector': row} for row in np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)]
-_PLANNER = functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, minimum_elites=2, iterations=2)
+_PLANNER = functools.partial(mpc.CemPlanner, horizon=3, population=8, elites=3, iterations=2)
 
 
 def _export(parts, folder):
@@ -36,7 +36,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-  'options', [{}, dict(planner_factory=_PLANNER), dict(precision='params=float32,compute=bfloat16,output=float32')]
+  'options',
+  [
+    {},
+    dict(planner_factory=_PLANNER),
+    pytest.param(dict(precision='params=float32,compute=bfloat16,output=float32'), marks=pytest.mark.slow),
+  ],
 )
 def test_actions_are_those_of_the_actor_to_the_bit(options, tmp_path):
   parts = tiny.Parts(**options)

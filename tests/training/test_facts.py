@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import errors
 from lambda_kit.config import configuration
 from lambda_kit.environments import gymnasium_task
@@ -67,7 +68,7 @@ def _built(bindings, files=_GRID):
   seen = []
 
   def watched(spec, discount):
-    seen.append(budgets.EpisodicBudget()(spec, discount))
+    seen.append(budgets.EpisodicBudget(until_time_limit=True)(spec, discount))
     assert discount == _DISCOUNT
     return seen[-1]
 

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 
 import gin
+from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import errors
 from lambda_kit.agents import random_agent
 from lambda_kit.config import configuration

@@ -62,6 +62,6 @@ def normalize(metrics: Metrics, ppo: Metrics) -> tuple[float, float, float]:
 
 def scale_to_unit(values: Sequence[float], higher_is_better: bool) -> np.ndarray:
   """Scales a metric of several algorithms [A] so that the best one has 1 and the worst 0; all 1 if they are equal."""
-  values = np.asarray(values, np.float64) * (1.0 if higher_is_better else -1.0)
-  low, high = np.nanmin(values), np.nanmax(values)
-  return np.where(np.isnan(values), np.nan, 1.0) if high == low else (values - low) / (high - low)
+  signed = np.asarray(values, np.float64) * (1.0 if higher_is_better else -1.0)
+  low, high = np.nanmin(signed), np.nanmax(signed)
+  return np.where(np.isnan(signed), np.nan, 1.0) if high == low else (signed - low) / (high - low)

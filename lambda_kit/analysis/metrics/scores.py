@@ -12,7 +12,7 @@ import numpy as np
 from lambda_kit import types
 
 
-def summarize_episode(rewards: np.ndarray, costs: np.ndarray, environment_steps: int) -> types.EpisodeSummary:
+def summarize_episode(rewards: types.Array, costs: types.Array, environment_steps: int) -> types.EpisodeSummary:
   """Sums `rewards` [T] and `costs` [T, C] of one episode's agent steps."""
   rewards, costs = np.asarray(rewards, np.float64), np.asarray(costs, np.float64)
   if rewards.ndim != 1 or costs.ndim != 2 or len(rewards) != len(costs):

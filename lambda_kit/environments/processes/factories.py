@@ -7,7 +7,7 @@ the bindings of those that it knows: the rest (networks, learners) would only ma
 
 Closures and lambdas travel by value, with cloudpickle.
 """
-# Gin's dictionaries of bindings have no public names: pylint: disable=protected-access
+# Gin's dictionaries of bindings have no public names.
 
 from collections.abc import Callable
 import importlib
@@ -100,7 +100,7 @@ def _bind(bindings: Bindings) -> Bindings:
 
 
 def _dump_bindings(config: dict[tuple[str, str], dict[str, Any]]) -> Bindings:
-  bindings = {}
+  bindings: Bindings = {}
   for (scope, selector), parameters in list(config.items()):
     for parameter, value in parameters.items():
       try:

@@ -41,7 +41,7 @@ class SerialEnvironments:
       try:
         self._timesteps[index] = environment.step(action)
         self._counts[index] = environment.last_step_count
-      except Exception as error:  # pylint: disable=broad-exception-caught
+      except Exception as error:
         self._give_up(index, number, error)
         self._timesteps[index] = self._begin(index)
     return self._batched()
@@ -92,7 +92,7 @@ class SerialEnvironments:
       number = environment.next_episode
       try:
         return environment.reset()
-      except Exception as error:  # pylint: disable=broad-exception-caught
+      except Exception as error:
         self._give_up(index, number + 1, error)
 
   def _give_up(self, index: int, next_episode: int, error: Exception) -> None:

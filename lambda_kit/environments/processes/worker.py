@@ -152,12 +152,12 @@ def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
   threading.Thread(target=_exit_with_parent, args=(connection_fd,), daemon=True).start()
   try:
     _serve(connection, memory_fd)
-  except BaseException:  # pylint: disable=broad-except; environments raise what they like, SystemExit included.
+  except BaseException:  # Environments raise what they like, SystemExit included.
     try:
       send_long(connection, FAILED, traceback.format_exc().encode())
     except OSError:
       pass  # The parent is gone.
-    raise SystemExit(1)
+    raise SystemExit(1) from None
 
 
 def _exit_with_parent(connection_fd: int) -> None:

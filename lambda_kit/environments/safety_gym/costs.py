@@ -14,16 +14,16 @@ CostFunction = Callable[[], dict[str, float]]
 
 def cost_functions(task: Any) -> list[CostFunction]:
   """One function for each kind of object of a built task; each returns the named costs of the current state."""
-  from safety_gymnasium.assets import free_geoms  # pylint: disable=g-import-not-at-top
-  from safety_gymnasium.assets import geoms  # pylint: disable=g-import-not-at-top
-  from safety_gymnasium.assets import mocaps  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.assets import free_geoms
+  from safety_gymnasium.assets import geoms
+  from safety_gymnasium.assets import mocaps
 
   contact_kinds = {
     geoms.Pillars: ('pillar', 'cost_pillars', 'cost'),
     mocaps.Gremlins: ('gremlin', 'cost_gremlins', 'contact_cost'),
   }
   functions = []
-  for obstacle in task._obstacles:  # pylint: disable=protected-access
+  for obstacle in task._obstacles:
     kind = type(obstacle)
     if kind is geoms.Hazards:
       functions.append(_hazards(task, obstacle))

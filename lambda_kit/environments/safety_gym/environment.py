@@ -93,7 +93,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
 
   def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
     reward, cost = 0.0, np.zeros(len(self.constraint_names))
-    for step_count in range(1, count + 1):
+    for step_count in range(1, count + 1):  # noqa: B007 (returned below)
       result = self._simulation.advance(action)
       self._simulation.refresh()
       reward += result.reward
@@ -160,11 +160,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
 
   def _check_constraints(self) -> None:
     # The timer hides the buttons' costs in the first steps of an episode; their names are known all the same.
-    terms = set(self._simulation.costs()) | {
-      f'cost_{o.name}'
-      for o in self._task._obstacles  # pylint: disable=protected-access
-      if o.is_constrained
-    }
+    terms = set(self._simulation.costs()) | {f'cost_{o.name}' for o in self._task._obstacles if o.is_constrained}
     for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
         known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})

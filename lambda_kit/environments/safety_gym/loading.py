@@ -7,7 +7,7 @@
   * MuJoCo chooses an OpenGL library at import, and fails where there is none; gymnasium's viewers open contexts of
     their own, whose pictures come back as garbage when there are two. Both are sent to `opengl`.
 
-After the import gymnasium, dataclasses and `sys.modules` are as they were found, but for safety-gymnasium's own modules.
+After the import gymnasium, dataclasses and `sys.modules` are as they were, but for safety-gymnasium's own modules.
 """
 
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def safety_gymnasium() -> Any:
       'The built-in CMDP (gin/tasks/grid*.gin) needs no simulator.'
     ) from error
   if mujoco.MjvOption().geomgroup.strides != (1,):
-    import numpy as np  # pylint: disable=g-import-not-at-top
+    import numpy as np
 
     raise SimulatorMissing(
       f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
@@ -86,8 +86,8 @@ def safety_gymnasium() -> Any:
 
 def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
   """Takes the stand-ins out of the package, and has it do what it did with its own versions of everything."""
-  from safety_gymnasium.bases import base_agent  # pylint: disable=g-import-not-at-top
-  from safety_gymnasium.bases import underlying  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.bases import base_agent
+  from safety_gymnasium.bases import underlying
 
   for name in ('vector', 'wrappers', 'make', 'make_ma'):
     delattr(package, name)
@@ -98,7 +98,7 @@ def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
   underlying.OffScreenViewer = functools.partial(_make_viewer, rendering.OffScreenViewer)
   base_agent.float = _as_float
   robot = base_agent.BaseAgent
-  robot._init_jnt_sensors = _with_joints_by_array(robot._init_jnt_sensors)  # pylint: disable=protected-access
+  robot._init_jnt_sensors = _with_joints_by_array(robot._init_jnt_sensors)
 
 
 @contextlib.contextmanager
@@ -139,11 +139,7 @@ def _stand_ins() -> Iterator[None]:
 
 
 def _register(
-  id: str,
-  entry_point: str,
-  max_episode_steps: int,  # pylint: disable=redefined-builtin
-  kwargs: dict[str, Any],
-  reward_threshold: float | None = None,
+  id: str, entry_point: str, max_episode_steps: int, kwargs: dict[str, Any], reward_threshold: float | None = None
 ) -> None:
   del reward_threshold
   _tasks[id] = TaskSpec(entry_point, kwargs, max_episode_steps)

@@ -15,7 +15,7 @@ from lambda_kit.environments import opengl
 ORIGINAL = '2.3.3'
 MEASURED = '3.3'  # The versions of MuJoCo that agree with it, once restored.
 _TORQUE_SCALE = 10  # Its place in the data of a weld.
-# Colliders that later versions use by default. A version without such a flag doesn't have the collider, or leaves it off.
+# Colliders that later versions use by default. A version without such a flag lacks the collider, or leaves it off.
 _FLAGS = ('mjDSBL_NATIVECCD', 'mjDSBL_MULTICCD')
 
 

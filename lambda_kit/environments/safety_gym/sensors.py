@@ -18,13 +18,13 @@ class VectorSensors:
   """
 
   def __init__(self, task: Any):
-    from safety_gymnasium.bases import base_task  # pylint: disable=g-import-not-at-top
-    from safety_gymnasium.tasks.safe_navigation.button import button_level0  # pylint: disable=g-import-not-at-top
+    from safety_gymnasium.bases import base_task
+    from safety_gymnasium.tasks.safe_navigation.button import button_level0
 
     self._task = task
     self.size = int(np.prod(task.observation_space.shape))
-    lidars = [o for o in task._obstacles if o.is_lidar_observed]  # pylint: disable=protected-access
-    has_compass = any(getattr(o, 'is_comp_observed', False) for o in task._obstacles)  # pylint: disable=protected-access
+    lidars = [o for o in task._obstacles if o.is_lidar_observed]
+    has_compass = any(getattr(o, 'is_comp_observed', False) for o in task._obstacles)
     bodies = [_bodies(task, obstacle) for obstacle in lidars]
     self._ask_task = (
       type(task).obs not in (base_task.BaseTask.obs, button_level0.ButtonLevel0.obs)
@@ -97,6 +97,6 @@ def _addresses(model: Any, sensor: str) -> np.ndarray:
 
 
 def _rotation(quaternion: np.ndarray) -> np.ndarray:
-  from safety_gymnasium.utils import task_utils  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium.utils import task_utils
 
   return task_utils.quat2mat(quaternion)

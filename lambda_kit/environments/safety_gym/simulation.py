@@ -40,7 +40,7 @@ class Simulation:
     if not 0 < frameskip_probability <= 1:
       raise ValueError(f'frameskip_probability must be in (0, 1], got {frameskip_probability}.')
     spec = find_task(task_id)
-    from safety_gymnasium import builder  # pylint: disable=g-import-not-at-top
+    from safety_gymnasium import builder
 
     self._mujoco = opengl.import_mujoco()
     with world.quick_compilation(), np.errstate(over='ignore'):  # In gymnasium's spaces, at each start.
@@ -55,10 +55,7 @@ class Simulation:
     self.reset(0)  # Builds the world, so that specs, sensors and cameras can be made.
     self._vector_sensors = sensors.VectorSensors(self.task)
     self._cost_functions = costs_lib.cost_functions(self.task)
-    self._has_static_costs = bool(
-      self.task._is_load_static_geoms  # pylint: disable=protected-access
-      and self.task.static_geoms_contact_cost
-    )
+    self._has_static_costs = bool(self.task._is_load_static_geoms and self.task.static_geoms_contact_cost)
 
   @property
   def vector_size(self) -> int:
@@ -92,7 +89,7 @@ class Simulation:
     task, builder = self.task, self._builder
     self._simulate(action)
     self._forward()
-    reward = builder._reward()  # pylint: disable=protected-access
+    reward = builder._reward()
     costs = self.costs()
     task.specific_step()
     terminated = False
@@ -106,18 +103,18 @@ class Simulation:
     task = self.task
     task.agent.apply_action(action)
     count = task.random_generator.binomial(task.sim_conf.frameskip_binom_n, task.sim_conf.frameskip_binom_p)
-    if not task._mocaps:  # pylint: disable=protected-access
+    if not task._mocaps:
       if count:
         self._mujoco.mj_step(task.model, task.data, nstep=count)
       return
     for _ in range(count):
-      for mocap in task._mocaps.values():  # pylint: disable=protected-access
+      for mocap in task._mocaps.values():
         mocap.move()
       self._mujoco.mj_step(task.model, task.data)
 
   def _place_next_goal(self) -> bool:
     """Returns True if the episode ends because there is no room for another goal."""
-    from safety_gymnasium.utils import common_utils  # pylint: disable=g-import-not-at-top
+    from safety_gymnasium.utils import common_utils
 
     task = self.task
     if not task.mechanism_conf.continue_goal:

@@ -60,7 +60,7 @@ def numeric_fields(model: Any) -> tuple[str, ...]:
 def quick_compilation() -> Iterator[None]:
   """While this is active, safety-gymnasium builds its worlds by `compile_layout`."""
   loading.safety_gymnasium()
-  from safety_gymnasium import world  # pylint: disable=g-import-not-at-top
+  from safety_gymnasium import world
 
   mujoco = loading.Facade(world.mujoco, MjModel=loading.Facade(world.mujoco.MjModel, from_xml_string=compile_layout))
   yaml = world.yaml

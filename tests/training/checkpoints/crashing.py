@@ -18,11 +18,11 @@ from tests.training.checkpoints import fakes
 _CALLS = ('mkdir', 'fsync', 'replace', 'unlink', 'rmdir')
 
 
-def _fork(run: Callable[[], None]) -> int:
+def _fork(run: Callable[..., None], *args) -> int:
   pid = os.fork()
   if not pid:
     try:
-      run()
+      run(*args)
       os._exit(0)
     except BaseException as error:  # Must not go on as a second driver.
       print(f'{type(error).__name__}: {error}', file=sys.stderr)
@@ -52,9 +52,14 @@ def _newest_of_clean_folder(folder: pathlib.Path, keep: int) -> int:
   store = store_lib.CheckpointStore(folder, keep)
   assert all('.' not in name for name in os.listdir(folder)), os.listdir(folder)
   for step in store.steps():
-    fakes.assert_complete(store_lib._read(folder / f'step_{step:012d}', step), step)  # pylint: disable=protected-access
+    fakes.assert_complete(store_lib._read(folder / f'step_{step:012d}', step), step)
   newest = store.newest()
   return 0 if newest is None else newest.step
+
+
+def _save_and_die(call: int, store: store_lib.CheckpointStore, step: int) -> None:
+  _die_at(call)
+  fakes.save(store, step)
 
 
 def die_in_every_place(folder: pathlib.Path, steps: tuple[int, ...], saved: int, keep: int) -> set[int]:
@@ -66,12 +71,7 @@ def die_in_every_place(folder: pathlib.Path, steps: tuple[int, ...], saved: int,
     store = store_lib.CheckpointStore(case, keep)
     for step in steps:
       fakes.save(store, step)
-
-    def save():
-      _die_at(call)  # pylint: disable=cell-var-from-loop
-      fakes.save(store, saved)  # pylint: disable=cell-var-from-loop
-
-    _, status = os.waitpid(_fork(save), 0)
+    _, status = os.waitpid(_fork(_save_and_die, call, store, saved), 0)
     newest.add(_newest_of_clean_folder(case, keep))
     if not os.WIFSIGNALED(status):
       assert status == 0, status
@@ -80,20 +80,20 @@ def die_in_every_place(folder: pathlib.Path, steps: tuple[int, ...], saved: int,
   return newest
 
 
+def _save_forever(folder: pathlib.Path, first_step: int, writer: int) -> None:
+  store = store_lib.CheckpointStore(folder, keep=2)
+  for step in range(first_step, 10**6):
+    fakes.save(store, step)
+    os.write(writer, step.to_bytes(4, 'big'))
+
+
 def kill_at_any_time(folder: pathlib.Path, times: int) -> None:
   """Kills a process that saves and saves. No step that was reported as saved may get lost."""
   rng = random.Random(0)
   last = 0
   for _ in range(times):
     reader, writer = os.pipe()
-
-    def save_forever():
-      store = store_lib.CheckpointStore(folder, keep=2)
-      for step in range(last + 1, 10**6):  # pylint: disable=cell-var-from-loop
-        fakes.save(store, step)
-        os.write(writer, step.to_bytes(4, 'big'))  # pylint: disable=cell-var-from-loop
-
-    pid = _fork(save_forever)
+    pid = _fork(_save_forever, folder, last + 1, writer)
     first = os.read(reader, 4)
     time.sleep(rng.uniform(0, 0.05))
     os.kill(pid, signal.SIGKILL)

@@ -48,7 +48,7 @@ def _leaves(draw) -> np.ndarray:
   """Arrays of arbitrary bits, hence of all sorts of NaN."""
   dtype = np.dtype(jnp.dtype(draw(st.sampled_from(_DTYPES))))
   shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
-  if dtype == bool:
+  if dtype.kind == 'b':
     return np.array(draw(hnp.arrays(bool, shape)))
   size = int(np.prod(shape)) * dtype.itemsize
   return np.frombuffer(draw(st.binary(min_size=size, max_size=size)), dtype).reshape(shape)

@@ -88,7 +88,7 @@ def test_within_one_process(tmp_path):
   with held:
     for other in (lock.WorkdirLock(folder), held):
       with pytest.raises(lock.WorkdirLockedError, match=f'process {os.getpid()} on'):
-        other.__enter__()  # pylint: disable=unnecessary-dunder-call
+        other.__enter__()
     with lock.WorkdirLock(tmp_path):  # Another folder.
       pass
   with held:
