@@ -16,7 +16,7 @@ from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import variational
 from tests.agents import hlo
-from tests.agents import tiny
+from tests.fakes import tiny
 
 _CASES = {
   'parts_of_sequences': dict(decoded_steps=2, overshooting_steps=2, updates_per_call=1),

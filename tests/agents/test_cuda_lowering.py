@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.agents.lambda_ import networks as networks_lib
-from tests.agents import tiny
+from tests.fakes import tiny
 
 # Ways to reach the host: calls of Python, and transfers in the middle of a program.
 _HOST = re.compile(r'custom_call.*(?:callback|python|host)|stablehlo\.(?:infeed|outfeed|send|recv)', re.IGNORECASE)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lambda_kit.agents.lambda_ import devices
-from tests import specs
-from tests.agents import tiny
+from tests.fakes import specs
+from tests.fakes import tiny
 
 
 def _start(path, case, counts, num_devices, *options):

@@ -12,14 +12,14 @@ from lambda_kit.agents.lambda_ import forecasting
 from lambda_kit.models import normalizer
 from lambda_kit.planners import mpc
 from lambda_kit.safety import bounds
-from tests import specs
-from tests.agents import linear_fakes
-from tests.agents import tiny
+from tests.fakes import linear
+from tests.fakes import specs
+from tests.fakes import tiny
 
 
 def test_each_sample_expects_what_its_model_says():
   networks = types.SimpleNamespace(
-    world_model=linear_fakes.LinearModel(), policy=types.SimpleNamespace(apply=linear_fakes.linear_policy)
+    world_model=linear.LinearModel(), policy=types.SimpleNamespace(apply=linear.linear_policy)
   )
   filtering = {'model': {'theta': jnp.zeros(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
   observation, action = {'vector': jnp.array([[3.0], [-1.0]])}, jnp.array([[50.0]])

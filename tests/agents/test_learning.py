@@ -11,7 +11,7 @@ from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.replay import archive
 from lambda_kit.safety import feedback
-from tests.agents import tiny
+from tests.fakes import tiny
 
 
 @pytest.fixture(scope='module')

@@ -13,7 +13,7 @@ from lambda_kit.safety import bounds
 from lambda_kit.safety import feedback
 from lambda_kit.safety import primal_dual
 from lambda_kit.safety import unconstrained
-from tests.agents import linear_fakes
+from tests.fakes import linear
 
 _GAMMA, _COST_GAMMA, _LAMBDA, _V, _VC = 0.9, 0.8, 0.7, 3.0, 5.0
 _TARGET_V, _TARGET_VC = 7.0, 11.0
@@ -50,8 +50,8 @@ def _run(request):
     problem = objective_lib.PolicyProblem(
       objective,
       1,
-      linear_fakes.linear_policy,
-      linear_fakes.LinearModel(),
+      linear.linear_policy,
+      linear.LinearModel(),
       {'theta': jnp.asarray(thetas, jnp.float32)},
       jnp.asarray(starts, jnp.float32)[:, None],
       value=lambda features: _V * features[..., 0],
@@ -162,7 +162,7 @@ def test_terminations_weigh_what_follows():
   np.testing.assert_allclose(objective_lib.discounted_weights(jnp.array([0.5, 0.1])), [1.0, 0.5])
 
 
-class _NoisyModel(linear_fakes.LinearModel):
+class _NoisyModel(linear.LinearModel):
   def imagine_step(self, params, state, action, noise):
     return super().imagine_step(params, state, action, noise) + noise
 
@@ -174,7 +174,7 @@ def test_models_share_their_noise_or_have_their_own(method, num_draws):
   problem = objective_lib.PolicyProblem(
     _objective(horizon=4),
     1,
-    linear_fakes.linear_policy,
+    linear.linear_policy,
     _NoisyModel(),
     {'theta': jnp.ones([2])},
     jnp.ones((3, 1)),
@@ -196,7 +196,7 @@ def test_models_share_their_noise_or_have_their_own(method, num_draws):
 def test_average_trajectories_are_valued_instead_of_each():
   """The paper's greedy variant, of two models and a reward of s^2: the square of the mean, not the mean of squares."""
 
-  class Squares(linear_fakes.LinearModel):
+  class Squares(linear.LinearModel):
     def predict(self, params, features):
       predictions = super().predict(params, features)
       return predictions._replace(reward=features[..., 0] ** 2)
@@ -204,7 +204,7 @@ def test_average_trajectories_are_valued_instead_of_each():
   problem = objective_lib.PolicyProblem(
     _objective(horizon=1),
     1,
-    linear_fakes.linear_policy,
+    linear.linear_policy,
     Squares(),
     {'theta': jnp.array([1.0, 3.0])},
     jnp.ones((1, 1)),

@@ -20,7 +20,7 @@ from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
-from tests import specs
+from tests.fakes import specs
 
 _N, _S, _C = 3, 10, 2
 _SPEC = specs.make(observations={'vector': dm_specs.Array((4,), np.float32)}, cost_limits=(25.0,) * _C)

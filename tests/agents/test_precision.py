@@ -11,9 +11,8 @@ import pytest
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.agents.lambda_ import precision
 from lambda_kit.models import convolutions
-from tests.agents import tiny
-from tests.models import data
-from tests.models import test_world_model
+from tests.fakes import models as fakes
+from tests.fakes import tiny
 
 _BFLOAT16 = 'params=float32,compute=bfloat16,output=float32'
 _ROUNDING = 2.0**-8  # The largest relative error of rounding to the 8 significant bits of bfloat16.
@@ -82,9 +81,9 @@ def test_what_is_learned_and_remembered_is_float32(both):
 
 
 def test_images_are_convolved_in_bfloat16():
-  model = test_world_model.make_model({'image': data.IMAGE}, num_constraints=1)
+  model = fakes.make_model({'image': fakes.IMAGE}, num_constraints=1)
   model = _under_bfloat16(world_model=model).world_model
-  batch = data.random_batch({'image': data.IMAGE}, batch_size=2, length=3)
+  batch = fakes.random_batch({'image': fakes.IMAGE}, batch_size=2, length=3)
   key = jax.random.key(0)
   gradient = jax.jit(jax.value_and_grad(model.loss, has_aux=True))
   params = model.init(key, batch)

@@ -14,10 +14,10 @@ from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import normalizer
 from lambda_kit.models import world_model
-from tests import specs
-from tests.agents import linear_fakes
-from tests.agents import tiny
-from tests.models import data
+from tests.fakes import linear
+from tests.fakes import models as fakes
+from tests.fakes import specs
+from tests.fakes import tiny
 
 
 def _filtering(theta):
@@ -38,7 +38,7 @@ def test_the_model_follows_actions_from_what_was_seen_last():
   observation = {'vector': jnp.array([[0.0], [1.0], [3.0], [50.0], [60.0], [70.0]])}
   action = jnp.array([[9.0], [9.0], [1.0], [2.0], [4.0]])  # a_0, ..., a_4.
   result = prediction.predict(
-    linear_fakes.LinearModel(), _filtering(2.0), jax.random.PRNGKey(0), observation, action, num_seen=3
+    linear.LinearModel(), _filtering(2.0), jax.random.PRNGKey(0), observation, action, num_seen=3
   )
   # s_2 = 3 is seen. Then s' = 2 s + a with a_2, a_3, a_4: 2 * 3 + 1 = 7, 2 * 7 + 2 = 16, 2 * 16 + 4 = 36.
   np.testing.assert_allclose(result.model['vector'], [[7.0], [16.0], [36.0]])
@@ -47,10 +47,10 @@ def test_the_model_follows_actions_from_what_was_seen_last():
 
 
 def test_pictures():
-  spec = {'image': data.IMAGE}
+  spec = {'image': fakes.IMAGE}
   model = world_model.RecurrentWorldModel(
     spec,
-    data.ACTION_SPEC,
+    fakes.ACTION_SPEC,
     num_constraints=1,
     action_repeat=1,
     stochastic_size=3,
@@ -64,7 +64,7 @@ def test_pictures():
       image_factory=functools.partial(decoders.ImageDecoder, depth=2, dense_size=4, kernels=(6, 6)),
     ),
   )
-  batch = data.random_batch(spec, batch_size=1, length=4)
+  batch = fakes.random_batch(spec, batch_size=1, length=4)
   image, action = batch.observation['image'][0], batch.action[0, 1:]
   params = model.init(jax.random.PRNGKey(1), batch)
   filtering = {'model': params, 'normalizer': normalizer.init(spec)}

@@ -9,9 +9,9 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis import calibration
 from lambda_kit.training import evaluation
-from tests import loops
-from tests import specs
-from tests.agents import tiny
+from tests.fakes import loops
+from tests.fakes import specs
+from tests.fakes import tiny
 
 _HORIZON = 4
 _SEED = 5

@@ -21,7 +21,7 @@ from lambda_kit.posteriors import ensemble
 from lambda_kit.safety import bounds
 from lambda_kit.safety import pid
 from lambda_kit.safety import unconstrained
-from tests import specs
+from tests.fakes import specs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _LAMBDA = lambda_builder.LambdaAgent

@@ -11,8 +11,8 @@ from lambda_kit.agents import actor as actor_lib
 from lambda_kit.agents import random_agent
 from lambda_kit.analysis import prediction
 from lambda_kit.training import evaluation
-from tests import specs
-from tests.agents import tiny
+from tests.fakes import specs
+from tests.fakes import tiny
 
 _SEED = 3
 

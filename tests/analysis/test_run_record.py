@@ -20,7 +20,7 @@ from lambda_kit.environments.processes import isolated
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import train as train_lib
-from tests.environments import parallel_fakes
+from tests.fakes import environments as fakes
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _BINDINGS = ('ENVIRONMENT_STEPS = 100', 'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
@@ -55,12 +55,12 @@ def _pretend_mujoco(version):
 def walk_with_mujoco(seed):
   """An environment whose process imports MuJoCo."""
   sys.modules['mujoco'] = _pretend_mujoco('9.8.7')
-  return parallel_fakes.Walk(seed)
+  return fakes.Walk(seed)
 
 
 class TestTheEnvironmentTells:
   def test_by_what_its_process_has_imported(self, monkeypatch):
-    environment = wrappers.ActionRepeat(parallel_fakes.Walk(0), 2)
+    environment = wrappers.ActionRepeat(fakes.Walk(0), 2)
     monkeypatch.delitem(sys.modules, 'mujoco', raising=False)
     assert environment.mujoco_version is None
     monkeypatch.setitem(sys.modules, 'mujoco', _pretend_mujoco('9.8.7'))
@@ -75,7 +75,7 @@ class TestTheEnvironmentTells:
 
   def test_not_by_what_this_process_has_imported(self, monkeypatch):
     monkeypatch.setitem(sys.modules, 'mujoco', _pretend_mujoco('9.8.7'))
-    environment = isolated.IsolatedEnvironment(0, parallel_fakes.Walk)
+    environment = isolated.IsolatedEnvironment(0, fakes.Walk)
     assert environment.mujoco_version is None
     environment.close()
 

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 import gin
-from tests.config import toys
+from tests.fakes import toys
 
 
 @pytest.fixture(name='folder')

@@ -7,7 +7,7 @@ import pytest
 
 import gin
 from lambda_kit.config import configuration
-from tests.config import toys
+from tests.fakes import toys
 
 
 class TestNames:

@@ -9,7 +9,7 @@ import pytest
 import gin
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_internals
-from tests.config import toys
+from tests.fakes import toys
 
 
 def _config() -> dict[str, str]:

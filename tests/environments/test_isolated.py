@@ -17,8 +17,8 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.processes import isolated
 from lambda_kit.training import environment_loop
-from tests import loops
-from tests.environments import parallel_fakes as fakes
+from tests.fakes import environments as fakes
+from tests.fakes import loops
 from tests.faults import runs
 
 SEED = 3

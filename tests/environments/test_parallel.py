@@ -16,7 +16,7 @@ import pytest
 
 from lambda_kit import types
 from lambda_kit.environments.processes import parallel
-from tests.environments import parallel_fakes as fakes
+from tests.fakes import environments as fakes
 
 SEED = 3
 
@@ -233,7 +233,7 @@ class TestFailures:
   def test_an_exception_is_logged_and_the_worker_replaced(self, caplog):
     logged = self._check_replacement(lambda _: fakes.RAISE, caplog)
     assert 'ArithmeticError: the walk has left the plane' in logged
-    assert 'parallel_fakes.py' in logged and 'in _fail' in logged
+    assert 'environments.py' in logged and 'in _fail' in logged
 
   def test_a_worker_is_replaced_with_all_its_environments(self, caplog):
     """Environments 0 and 1 live in one process, and 1 raises: both begin their next episodes, and 2 goes on."""
@@ -381,7 +381,7 @@ class TestEnd:
         import sys, time
         import numpy as np
         from lambda_kit.environments.processes import parallel
-        from tests.environments import parallel_fakes as fakes
+        from tests.fakes import environments as fakes
         environments = parallel.ParallelEnvironments(fakes.Walk, 2, seed=0)
         environments.reset()
         print(*environments.process_ids, flush=True)

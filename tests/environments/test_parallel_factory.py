@@ -8,7 +8,7 @@ import pytest
 
 import gin
 from lambda_kit.environments.processes import parallel
-from tests.environments import parallel_fakes as fakes
+from tests.fakes import environments as fakes
 
 SEED = 3
 # Registered here and nowhere else: workers, which don't import this module, must find it all the same.

@@ -119,7 +119,7 @@ def _rows(changes=None, count=_ROWS, without=()):
 
 
 def _diagnostics(memory, report=lambda name, message: None, **kwargs):
-  diagnostics = diagnostics_lib.Diagnostics(**{'cost_limit': 5.0, 'num_actions': 2, **kwargs})
+  diagnostics = diagnostics_lib.Diagnostics(**{'cost_limits': (5.0,), 'num_actions': 2, 'constraint_names': ('hazards',), **kwargs})
   diagnostics.connect(memory, report)
   return diagnostics
 
@@ -137,7 +137,7 @@ class TestSymptoms:
     assert not _diagnose(_rows()).rows
 
   @pytest.mark.parametrize('name', _ILL)
-  def test_each_is_told_once_by_its_name(self, name):
+  def test_each_is_reported_once_by_its_name(self, name):
     ((kind, row),) = _diagnose(_rows(_ILL[name])).rows
     assert kind == 'diagnosis' and row.keys() == {'environment_steps', 'name', 'message'}
     assert row['name'] == name
@@ -153,7 +153,7 @@ class TestSymptoms:
       ('idle_multiplier/0', 'episodes cost 6.1 at a limit of 5'),
       ('silent_cost_head/0', '0.0019 in imagination and 0.04 in episodes'),
       ('exploding_kl', 'to 16, from a median of 1.5'),
-      ('cost_mismatch/0', 'the head expects 0.05 where 0.04 is true'),
+      ('cost_mismatch/0', 'the head expects 0.05; the true mean over constraints is 0.04'),
       ('replay_starvation', '3001 updates'),
     ],
   )
@@ -187,7 +187,7 @@ class TestSymptoms:
     assert _diagnose(_rows(ill)).names() == ['multiplier_saturation/0']
 
   @pytest.mark.parametrize('value', [float('nan'), float('inf'), None, np.float32('nan')])
-  def test_a_gradient_norm_that_is_not_finite_tells_of_policy_and_critics(self, value):
+  def test_non_finite_gradient_norms_of_policy_and_critics_are_reported(self, value):
     memory = _diagnose(_rows({'policy_gradient_norm': lambda k: value if k == 7 else 1.0}))
     assert memory.names() == ['non_finite_gradients']
     assert 'policy_gradient_norm was not finite' in memory.rows[0][1]['message']
@@ -203,10 +203,10 @@ class TestSymptoms:
       'imagined_cost/1': lambda k: 0.08,
     }
     rows = [(kind, {**row, 'cost_return': [4.0, 9.0]} if kind == 'episode' else row) for kind, row in _rows(changes)]
-    memory = _diagnose(rows, cost_limit=[5.0, 7.0], constraint_names=('hazards', 'vases'))
+    memory = _diagnose(rows, cost_limits=(5.0, 7.0), constraint_names=('hazards', 'vases'))
     assert memory.names() == ['idle_multiplier/1']
     assert "The multiplier of 'vases'" in memory.rows[0][1]['message']
-    assert not _diagnose(rows, cost_limit=[5.0, 8.0]).rows
+    assert not _diagnose(rows, cost_limits=(5.0, 8.0)).rows
 
   @pytest.mark.parametrize('name', _ILL)
   def test_silent_without_the_metric(self, name):
@@ -224,7 +224,7 @@ class TestSymptoms:
 
 class TestDiagnostics:
   @pytest.mark.parametrize('healthy_rows, times', [(9, 1), (10, 2)])
-  def test_told_again_only_after_a_whole_window_without_it(self, healthy_rows, times):
+  def test_reported_again_only_after_a_whole_window_without_it(self, healthy_rows, times):
     # The window is 10 rows.
     memory = _diagnose(_rows({'kl': lambda k: 16.0 if k in (40, 41 + healthy_rows) else 1.5}))
     assert memory.names() == ['exploding_kl'] * times

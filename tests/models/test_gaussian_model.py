@@ -10,10 +10,10 @@ import optax
 
 from lambda_kit.models import gaussian_model
 from lambda_kit.models import heads
-from tests.models import data
+from tests.fakes import models as fakes
 
 B, L, C = 2, 4, 2
-SPEC = {'vector': data.VECTOR}
+SPEC = {'vector': fakes.VECTOR}
 
 
 def make_model(num_constraints: int = C, **kwargs) -> gaussian_model.FeedForwardWorldModel:
@@ -24,7 +24,7 @@ def make_model(num_constraints: int = C, **kwargs) -> gaussian_model.FeedForward
     'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(16,)),
     'hidden_sizes': (16,),
   }
-  return gaussian_model.FeedForwardWorldModel(SPEC, data.ACTION_SPEC, num_constraints, 1, **{**settings, **kwargs})
+  return gaussian_model.FeedForwardWorldModel(SPEC, fakes.ACTION_SPEC, num_constraints, 1, **{**settings, **kwargs})
 
 
 def _make_params(model, batch):
@@ -37,7 +37,7 @@ class FeedForwardWorldModelTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._model = make_model()
-    self._batch = data.random_batch(SPEC, B, L, C)
+    self._batch = fakes.random_batch(SPEC, B, L, C)
     self._params = _make_params(self._model, self._batch)
 
   def test_states_are_observations_and_filtering_finds_them(self):
@@ -102,7 +102,7 @@ class FeedForwardWorldModelTest(absltest.TestCase):
     action[:, 0] = 0.0
     change = 0.5 * np.concatenate([action, action, action[..., :1]], axis=-1)
     vector = rng.normal(size=(32, 1, 5)).astype(np.float32) + change.cumsum(1)
-    batch = data.random_batch(SPEC, 32, 10, C)._replace(
+    batch = fakes.random_batch(SPEC, 32, 10, C)._replace(
       observation={'vector': vector}, action=action, reward=change.sum(-1)
     )
     optimizer = optax.adam(1e-2)
@@ -124,7 +124,7 @@ class FeedForwardWorldModelTest(absltest.TestCase):
 
   def test_wrong_settings(self):
     with self.assertRaisesRegex(ValueError, "FeedForwardWorldModel models the observation 'vector'"):
-      gaussian_model.FeedForwardWorldModel({'image': data.IMAGE}, data.ACTION_SPEC, 1, 1)
+      gaussian_model.FeedForwardWorldModel({'image': fakes.IMAGE}, fakes.ACTION_SPEC, 1, 1)
     with self.assertRaisesRegex(ValueError, 'at least 2 observations'):
       self._model.loss(self._params, jax.tree.map(lambda x: x[:, :1], self._batch), jax.random.key(0))
 

@@ -14,7 +14,7 @@ from lambda_kit.models import decoders
 from lambda_kit.models import encoders
 from lambda_kit.models import heads
 from lambda_kit.models import world_model
-from tests.models import data
+from tests.fakes import models as fakes
 
 
 def _make_model(observations, **kwargs) -> world_model.RecurrentWorldModel:
@@ -93,7 +93,7 @@ def _open_loop(model, params, episodes: types.Trajectory, context: int, horizon:
 
 class LearningTest(absltest.TestCase):
   def test_overfits_a_short_sequence_of_images(self):
-    sequences = data.grid_episodes(2, seed=0, observations=('image',), episode_length=9)
+    sequences = fakes.grid_episodes(2, seed=0, observations=('image',), episode_length=9)
     _, metrics = _train(_make_model(('image',)), sequences, batch_size=2, num_steps=400, learning_rate=1e-2)
     # The best that can be said without looking: the mean image.
     images = encoders.preprocess_image(jnp.asarray(sequences.observation['image']))
@@ -107,9 +107,9 @@ class LearningTest(absltest.TestCase):
   def test_predicts_better_than_the_last_position_on_new_episodes(self):
     model = _make_model(('vector',), free_nats=0.0, kl_scale=0.1)
     params, _ = _train(
-      model, data.grid_episodes(64, seed=0, episode_length=25), batch_size=16, num_steps=500, learning_rate=3e-3
+      model, fakes.grid_episodes(64, seed=0, episode_length=25), batch_size=16, num_steps=500, learning_rate=3e-3
     )
-    new = data.grid_episodes(64, seed=1, episode_length=20)
+    new = fakes.grid_episodes(64, seed=1, episode_length=20)
     context, horizon = 10, 10
     positions = new.observation['vector']
     actual = positions[:, context : context + horizon]

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lambda_kit.models import normalizer
-from tests.models import data
+from tests.fakes import models as fakes
 
-SPEC = {'vector': data.VECTOR, 'image': data.IMAGE}
+SPEC = {'vector': fakes.VECTOR, 'image': fakes.IMAGE}
 
 
 def _vectors(seed: int, *leading: int) -> np.ndarray:
@@ -75,13 +75,13 @@ class NormalizerTest(parameterized.TestCase):
     np.testing.assert_allclose(result, np.full(5, 0.1), atol=1e-5)
 
   def test_images_stay(self):
-    batch = data.random_batch(SPEC, 2, 3)
+    batch = fakes.random_batch(SPEC, 2, 3)
     state = normalizer.update(normalizer.init(SPEC), batch.observation)
     result = normalizer.normalize(state, batch.observation)
     np.testing.assert_array_equal(result['image'], batch.observation['image'])
     self.assertEqual(result['image'].dtype, np.uint8)
     # Nothing to do at all without vectors.
-    state = normalizer.update(normalizer.init({'image': data.IMAGE}), {'image': batch.observation['image']})
+    state = normalizer.update(normalizer.init({'image': fakes.IMAGE}), {'image': batch.observation['image']})
     self.assertEqual(list(normalizer.normalize(state, {'image': batch.observation['image']})), ['image'])
 
   def test_what_varies_little_is_centred_only(self):

@@ -16,7 +16,7 @@ from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.config import configuration
 from lambda_kit.models import decoders
 from lambda_kit.models import encoders
-from tests.models import data
+from tests.fakes import models as fakes
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SMALL_IMAGE_ENCODER = functools.partial(encoders.ImageEncoder, depth=4, kernels=(4, 4))
@@ -59,12 +59,12 @@ class EncodersTest(parameterized.TestCase):
     np.testing.assert_allclose(pixels, [-0.5, -0.3, 0.5], atol=1e-7)
 
   @parameterized.parameters(
-    ({'image': data.IMAGE}, 2 * 2 * 8),  # 16, 7, 2 pixels; channels 4, 8.
-    ({'vector': data.VECTOR}, 6),
-    ({'image': data.IMAGE, 'vector': data.VECTOR}, 2 * 2 * 8 + 6),
+    ({'image': fakes.IMAGE}, 2 * 2 * 8),  # 16, 7, 2 pixels; channels 4, 8.
+    ({'vector': fakes.VECTOR}, 6),
+    ({'image': fakes.IMAGE, 'vector': fakes.VECTOR}, 2 * 2 * 8 + 6),
   )
   def test_parts_of_observations(self, spec, expected_size):
-    batch = data.random_batch(spec, 2, 3)
+    batch = fakes.random_batch(spec, 2, 3)
     make = lambda: encoders.ObservationEncoder(
       _SMALL_IMAGE_ENCODER, functools.partial(encoders.VectorEncoder, hidden_sizes=(7, 6))
     )
@@ -72,7 +72,7 @@ class EncodersTest(parameterized.TestCase):
     self.assertEqual(embedding, (2, 3, expected_size))
 
   def test_leading_axes_are_independent(self):
-    images = data.random_batch({'image': data.IMAGE}, 2, 3).observation['image']
+    images = fakes.random_batch({'image': fakes.IMAGE}, 2, 3).observation['image']
     transformed = hk.without_apply_rng(hk.transform(lambda x: _SMALL_IMAGE_ENCODER()(x)))
     params = jax.jit(transformed.init)(jax.random.key(0), images)
     both = jax.jit(lambda p, x: (transformed.apply(p, x)[1, 2], transformed.apply(p, x[1, 2])))
@@ -105,9 +105,9 @@ class DecodersTest(parameterized.TestCase):
     self.assertEqual(mean, (2, 3, 64, 64, 3))
 
   @parameterized.parameters(
-    {'spec': {'image': data.IMAGE}},
-    {'spec': {'vector': data.VECTOR}},
-    {'spec': {'image': data.IMAGE, 'vector': data.VECTOR}},
+    {'spec': {'image': fakes.IMAGE}},
+    {'spec': {'vector': fakes.VECTOR}},
+    {'spec': {'image': fakes.IMAGE, 'vector': fakes.VECTOR}},
   )
   def test_parts_of_observations(self, spec):
     _, means = _shapes(lambda x: decoders.ObservationDecoder(spec, _SMALL_IMAGE_DECODER)(x), jnp.zeros((2, 3, 9)))

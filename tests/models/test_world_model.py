@@ -9,48 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 
 import gin
-from lambda_kit.models import decoders
 from lambda_kit.models import distributions
 from lambda_kit.models import draws
-from lambda_kit.models import encoders
-from lambda_kit.models import heads
 from lambda_kit.models import rssm
 from lambda_kit.models import world_model
-from tests.models import data
+from tests.fakes import models as fakes
 
 B, L, C = 2, 3, 2
-S, D = 3, 4
+S, D = 3, 4  # Of `fakes.make_model`.
 SPECS = {
-  'image': {'image': data.IMAGE},
-  'vector': {'vector': data.VECTOR},
-  'both': {'image': data.IMAGE, 'vector': data.VECTOR},
+  'image': {'image': fakes.IMAGE},
+  'vector': {'vector': fakes.VECTOR},
+  'both': {'image': fakes.IMAGE, 'vector': fakes.VECTOR},
 }
-
-
-def make_model(observation_spec, num_constraints: int = C, action_repeat: int = 1, **kwargs):
-  """A tiny model."""
-  small = functools.partial
-  settings = {
-    'encoder_factory': small(
-      encoders.ObservationEncoder,
-      small(encoders.ImageEncoder, depth=2, kernels=(4, 4)),
-      small(encoders.VectorEncoder, hidden_sizes=(8,)),
-    ),
-    'decoder_factory': small(
-      decoders.ObservationDecoder,
-      image_factory=small(decoders.ImageDecoder, depth=2, dense_size=8, kernels=(6, 6)),
-      vector_factory=small(decoders.VectorDecoder, hidden_sizes=(8,)),
-    ),
-    'reward_factory': small(heads.NormalHead, hidden_sizes=(8,)),
-    'cost_factory': small(heads.BernoulliCost, hidden_sizes=(8,)),
-    'terminal_factory': small(heads.BernoulliHead, hidden_sizes=(8,)),
-    'stochastic_size': S,
-    'deterministic_size': D,
-    'hidden_size': 5,
-  }
-  return world_model.RecurrentWorldModel(
-    observation_spec, data.ACTION_SPEC, num_constraints, action_repeat, **{**settings, **kwargs}
-  )
 
 
 def _make_params(model, batch, seed: int = 0):
@@ -108,8 +79,8 @@ class DecodedStepsTest(absltest.TestCase):
   """Observations of some steps of each sequence stand for all."""
 
   def test_the_likelihood_is_that_of_the_drawn_steps(self):
-    model = make_model(SPECS['image'], decoded_steps=2)
-    batch = data.random_batch(SPECS['image'], B, L, C)
+    model = fakes.make_model(SPECS['image'], decoded_steps=2)
+    batch = fakes.random_batch(SPECS['image'], B, L, C)
     params, key = _make_params(model, batch), jax.random.key(1)
     output = jax.jit(model.loss)(params, batch, key)[1]
     errors = batch.observation['image'] / 255.0 - 0.5 - model.decode(params, model.features(output.states))['image']
@@ -120,12 +91,12 @@ class DecodedStepsTest(absltest.TestCase):
     np.testing.assert_allclose(output.metrics['image_mse'], (chosen**2).mean(), rtol=1e-5)
 
   def test_all_steps_are_the_elbo(self):
-    batch = data.random_batch(SPECS['both'], B, L, C)
-    whole = make_model(SPECS['both'])
+    batch = fakes.random_batch(SPECS['both'], B, L, C)
+    whole = fakes.make_model(SPECS['both'])
     params, key = _make_params(whole, batch), jax.random.key(1)
     expected = whole.loss(params, batch, jax.random.split(key)[0])[0]
     for count in (L, L + 1):
-      some = make_model(SPECS['both'], decoded_steps=count)
+      some = fakes.make_model(SPECS['both'], decoded_steps=count)
       np.testing.assert_allclose(some.loss(params, batch, key)[0], expected, rtol=1e-5)
 
   def test_each_step_is_as_likely_as_any_other(self):
@@ -136,7 +107,7 @@ class DecodedStepsTest(absltest.TestCase):
 
   def test_refuses_none(self):
     with self.assertRaisesRegex(ValueError, 'decoded_steps must be at least 1'):
-      make_model(SPECS['image'], decoded_steps=0)
+      fakes.make_model(SPECS['image'], decoded_steps=0)
 
 
 class OvershootingTest(absltest.TestCase):
@@ -146,9 +117,9 @@ class OvershootingTest(absltest.TestCase):
     super().setUp()
     self._length, self._steps, self._starts = 6, 3, 2
     self._spec = SPECS['vector']
-    self._batch = data.random_batch(self._spec, B, self._length, C)
-    self._plain = make_model(self._spec)
-    self._model = make_model(
+    self._batch = fakes.random_batch(self._spec, B, self._length, C)
+    self._plain = fakes.make_model(self._spec)
+    self._model = fakes.make_model(
       self._spec, overshooting_steps=self._steps, overshooting_starts=self._starts, reward_scale=7.0
     )
     self._params = _make_params(self._plain, self._batch)
@@ -176,7 +147,9 @@ class OvershootingTest(absltest.TestCase):
     key = jax.random.key(1)
     loss, output = self._model.loss(self._params, self._batch, key)
     # Overshooting splits the key in three, of which the first one is for inference.
-    elbo = make_model(self._spec, reward_scale=7.0).loss(self._params, self._batch, jax.random.split(key, 3)[0])[0]
+    elbo = fakes.make_model(self._spec, reward_scale=7.0).loss(self._params, self._batch, jax.random.split(key, 3)[0])[
+      0
+    ]
     imagined = {name: output.metrics[f'imagined_{name}_log_prob'] for name in ('reward', 'cost', 'terminal')}
     expected = elbo - 7.0 * imagined['reward'] - imagined['cost'] - imagined['terminal']
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
@@ -211,7 +184,7 @@ class OvershootingTest(absltest.TestCase):
   def test_refuses_what_makes_no_sense(self):
     for name, value in (('overshooting_steps', -1), ('overshooting_starts', 0)):
       with self.assertRaisesRegex(ValueError, f'{name} = {value}'):
-        make_model(self._spec, **{name: value})
+        fakes.make_model(self._spec, **{name: value})
 
 
 class LossTest(absltest.TestCase):
@@ -220,8 +193,8 @@ class LossTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls._model = make_model(SPECS['both'], kl_scale=0.5, reward_scale=3.0, free_nats=0.0)
-    cls._batch = data.random_batch(SPECS['both'], B, L, C)
+    cls._model = fakes.make_model(SPECS['both'], kl_scale=0.5, reward_scale=3.0, free_nats=0.0)
+    cls._batch = fakes.random_batch(SPECS['both'], B, L, C)
     cls._params = _make_params(cls._model, cls._batch)
     cls._key = jax.random.key(1)
     gradient = jax.jit(jax.value_and_grad(cls._model.loss, has_aux=True))
@@ -271,8 +244,8 @@ class LossTest(absltest.TestCase):
 class RecurrentWorldModelTest(parameterized.TestCase):
   @parameterized.parameters(*SPECS)
   def test_shapes(self, name):
-    model = make_model(SPECS[name])
-    batch = data.random_batch(SPECS[name], B, L, C)
+    model = fakes.make_model(SPECS[name])
+    batch = fakes.random_batch(SPECS[name], B, L, C)
     key = jax.random.key(0)
     shapes = functools.partial(jax.tree.map, lambda x: x.shape)
     params = jax.eval_shape(model.init, key, batch)
@@ -301,8 +274,8 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     )
 
   def test_the_paper_s_sizes(self):
-    model = world_model.RecurrentWorldModel(SPECS['vector'], data.ACTION_SPEC, 1, 1)
-    params = jax.eval_shape(model.init, jax.random.key(0), data.random_batch(SPECS['vector'], 1, 1))
+    model = world_model.RecurrentWorldModel(SPECS['vector'], fakes.ACTION_SPEC, 1, 1)
+    params = jax.eval_shape(model.init, jax.random.key(0), fakes.random_batch(SPECS['vector'], 1, 1))
     sizes = {name: layer['w'].shape for name, layer in params.items()}
     self.assertEqual(sizes['dynamics/~/gru/~/input'], (200, 3 * 200))
     self.assertEqual(sizes['dynamics/~/stochastic'], (30, 200))
@@ -311,9 +284,9 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     self.assertEqual(sizes['reward/~/mlp/~/hidden_0'], (30 + 200, 400))
 
   def test_states_know_nothing_of_the_future(self):
-    model = make_model(SPECS['vector'])
-    batch = data.random_batch(SPECS['vector'], B, L, C)
-    other = data.random_batch(SPECS['vector'], B, L, C, seed=1)
+    model = fakes.make_model(SPECS['vector'])
+    batch = fakes.random_batch(SPECS['vector'], B, L, C)
+    other = fakes.random_batch(SPECS['vector'], B, L, C, seed=1)
     mixed = jax.tree.map(lambda x, y: np.concatenate([x[:, :-1], y[:, -1:]], axis=1), batch, other)
     params = _make_params(model, batch)
     infer = jax.jit(lambda x: model.features(model.loss(params, x, jax.random.key(0))[1].states))
@@ -321,8 +294,8 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     self.assertGreater(np.abs(infer(batch) - infer(mixed))[:, -1].min(), 0.0)
 
   def test_imagination_needs_its_own_parameters_only(self):
-    model = make_model(SPECS['both'])
-    batch = data.random_batch(SPECS['both'], B, L, C)
+    model = fakes.make_model(SPECS['both'])
+    batch = fakes.random_batch(SPECS['both'], B, L, C)
     params = _make_params(model, batch)
     part = model.imagination_params(params)
     self.assertEqual(
@@ -347,8 +320,8 @@ class RecurrentWorldModelTest(parameterized.TestCase):
 
   def test_models_are_stacked(self):
     # N models that imagine at once give what each of them gives.
-    model = make_model(SPECS['vector'])
-    batch = data.random_batch(SPECS['vector'], B, L, C)
+    model = fakes.make_model(SPECS['vector'])
+    batch = fakes.random_batch(SPECS['vector'], B, L, C)
     models = [model.imagination_params(_make_params(model, batch, seed)) for seed in range(3)]
     stacked = jax.tree.map(lambda *x: np.stack(x), *models)
     arguments = (_states(), batch.action[:, 0], _noise(0))
@@ -358,8 +331,8 @@ class RecurrentWorldModelTest(parameterized.TestCase):
       np.testing.assert_allclose(together.stochastic[i], alone.stochastic, rtol=1e-4, atol=1e-5)
 
   def test_draws_differ_by_noise(self):
-    model = make_model(SPECS['vector'])
-    batch = data.random_batch(SPECS['vector'], B, L, C)
+    model = fakes.make_model(SPECS['vector'])
+    batch = fakes.random_batch(SPECS['vector'], B, L, C)
     params = _make_params(model, batch)
     step = jax.jit(model.imagine_step)
     first, second = (step(params, _states(), batch.action[:, 0], _noise(seed)) for seed in (0, 1))
@@ -369,24 +342,24 @@ class RecurrentWorldModelTest(parameterized.TestCase):
     self.assertLen(np.unique(noise), B * L * S)
 
   def test_expected_costs_count_repeated_steps(self):
-    batch = data.random_batch(SPECS['vector'], B, L, C)
+    batch = fakes.random_batch(SPECS['vector'], B, L, C)
     costs = []
     for action_repeat in (1, 2):
-      model = make_model(SPECS['vector'], action_repeat=action_repeat)
+      model = fakes.make_model(SPECS['vector'], action_repeat=action_repeat)
       costs.append(model.predict(_make_params(model, batch), jnp.ones((S + D,))).cost)
     np.testing.assert_allclose(2.0 * costs[0], costs[1], rtol=1e-6)
 
   def test_wrong_settings(self):
     with self.assertRaisesRegex(ValueError, "'image', 'vector' or both"):
-      make_model({'lidar': data.VECTOR})
+      fakes.make_model({'lidar': fakes.VECTOR})
     with self.assertRaisesRegex(ValueError, 'RecurrentWorldModel.kl_balance'):
-      make_model(SPECS['vector'], kl_balance=1.5)
+      fakes.make_model(SPECS['vector'], kl_balance=1.5)
     with self.assertRaisesRegex(ValueError, 'ImageDecoder.kernels'):
-      world_model.RecurrentWorldModel(SPECS['image'], data.ACTION_SPEC, 1, 1)
+      world_model.RecurrentWorldModel(SPECS['image'], fakes.ACTION_SPEC, 1, 1)
 
   def test_wrong_batches(self):
-    model = make_model(SPECS['vector'], num_constraints=1)
-    batch = data.random_batch(SPECS['vector'], B, L, num_constraints=1)
+    model = fakes.make_model(SPECS['vector'], num_constraints=1)
+    batch = fakes.random_batch(SPECS['vector'], B, L, num_constraints=1)
     params = jax.eval_shape(model.init, jax.random.key(0), batch)
     with self.assertRaises(AssertionError):
       jax.eval_shape(model.loss, params, batch._replace(cost=batch.cost[..., 0]), jax.random.key(0))
@@ -408,8 +381,8 @@ class GinTest(absltest.TestCase):
       terminal/BernoulliHead.hidden_sizes = (7,)
     """)
     factory = gin.get_configurable('RecurrentWorldModel')
-    model = factory(SPECS['image'], data.ACTION_SPEC, num_constraints=1, action_repeat=1)
-    params = jax.eval_shape(model.init, jax.random.key(0), data.random_batch(SPECS['image'], 1, 1))
+    model = factory(SPECS['image'], fakes.ACTION_SPEC, num_constraints=1, action_repeat=1)
+    params = jax.eval_shape(model.init, jax.random.key(0), fakes.random_batch(SPECS['image'], 1, 1))
     self.assertIn('encoder/~/image/~/conv_1', params)
     self.assertNotIn('encoder/~/image/~/conv_2', params)
     self.assertEqual(params['terminal/~/mlp/~/output']['w'].shape, (7, 1))

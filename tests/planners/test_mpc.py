@@ -10,8 +10,8 @@ import pytest
 
 from lambda_kit.planners import mpc
 from lambda_kit.safety import bounds
-from tests import specs
-from tests.planners import fakes
+from tests.fakes import planners as fakes
+from tests.fakes import specs
 
 _MODEL = fakes.LinearModel()
 _NOISY_MODEL = fakes.LinearModel(noisy=True)

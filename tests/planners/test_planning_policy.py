@@ -8,8 +8,8 @@ import gin
 from lambda_kit.planners import cem
 from lambda_kit.planners import mpc
 from lambda_kit.planners import planning_policy
-from tests import specs
-from tests.planners import fakes
+from tests.fakes import planners as fakes
+from tests.fakes import specs
 
 _MODEL = fakes.LinearModel()
 _KEY = jax.random.key(0)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from lambda_kit.posteriors import ensemble
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 _M = 3
 

@@ -12,7 +12,7 @@ import gin
 from lambda_kit.posteriors import ensemble
 from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import swag
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 _M, _K = 3, 4
 _OWN = ('rssm/prior', 'reward')

@@ -15,7 +15,7 @@ from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import variational
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 _SIMPLE = (point.Point, swag.Swag, ensemble.Ensemble, variational.Variational)
 _CLASSES = (*_SIMPLE, multiswag.MultiSwag)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.posteriors import selection
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 
 def test_merging_what_was_selected_changes_nothing_else():

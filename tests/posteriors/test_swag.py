@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.posteriors import swag
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 _K = 4
 _DECAY = 0.8

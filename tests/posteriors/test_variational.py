@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lambda_kit.posteriors import variational
-from tests.posteriors import fakes
+from tests.fakes import posteriors as fakes
 
 
 def test_the_divergence_is_distraxs():

@@ -14,9 +14,9 @@ from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from lambda_kit.training import environment_loop
-from tests import loops
-from tests import specs
-from tests.replay import fakes
+from tests.fakes import loops
+from tests.fakes import replay as fakes
+from tests.fakes import specs
 
 
 def _make(sequence_length: int = 2):

@@ -8,7 +8,7 @@ from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
-from tests.replay import fakes
+from tests.fakes import replay as fakes
 
 
 def _buffer(max_bytes=10**6):

@@ -14,7 +14,7 @@ from scipy import stats
 import gin
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
-from tests.replay import fakes
+from tests.fakes import replay as fakes
 
 _MOMENT = fakes.HEADER.bytes_per_moment
 

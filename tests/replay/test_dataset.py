@@ -11,7 +11,7 @@ import pytest
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import dataset as dataset_lib
 from lambda_kit.replay import sequences
-from tests.replay import fakes
+from tests.fakes import replay as fakes
 
 
 def _make(prefetch: int, **kwargs) -> tuple[dataset_lib.ReplayDataset, buffer_lib.EpisodeBuffer]:

@@ -16,8 +16,8 @@ import pytest
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import wrappers
 from lambda_kit.replay import episodes
-from tests import specs
-from tests.replay import fakes
+from tests.fakes import replay as fakes
+from tests.fakes import specs
 
 _DTYPES = ('uint8', 'int8', 'uint16', 'int32', 'int64', 'bool', 'float16', 'float32', 'float64')
 _NAMES = st.text(st.characters(codec='utf-8', exclude_characters='\x00'), min_size=1, max_size=10)

@@ -8,7 +8,7 @@ import pytest
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
-from tests.replay import fakes
+from tests.fakes import replay as fakes
 
 _OTHER = dataclasses.replace(fakes.HEADER, task='other')
 

@@ -6,7 +6,7 @@ import pytest
 import gin
 from lambda_kit import errors
 from lambda_kit.safety import budgets
-from tests import specs
+from tests.fakes import specs
 
 
 def _budget(budget, limits, discount, action_repeat, episode_length=1000):

@@ -14,7 +14,7 @@ from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import local_executor
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 State = interfaces.State
 

@@ -8,7 +8,7 @@ import pytest
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 ray = pytest.importorskip('ray', reason='Ray is not installed: pip install -e .[ray]')
 from ray import cluster_utils  # noqa: E402 (without Ray there is none)

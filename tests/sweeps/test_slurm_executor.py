@@ -14,7 +14,7 @@ from lambda_kit.sweeps import processes
 from lambda_kit.sweeps import slurm_executor
 from lambda_kit.sweeps import supervision
 from lambda_kit.sweeps import workdirs
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 State = interfaces.State
 

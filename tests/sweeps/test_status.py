@@ -7,7 +7,7 @@ from rich import console as rich_console
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import status as status_lib
 from lambda_kit.sweeps import supervision
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 State = interfaces.State
 

@@ -4,7 +4,7 @@ import pytest
 
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import supervision
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 State, Ended = interfaces.State, interfaces.Ended
 

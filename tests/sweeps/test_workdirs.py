@@ -13,7 +13,7 @@ from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import workdirs
-from tests.sweeps import fakes
+from tests.fakes import sweeps as fakes
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

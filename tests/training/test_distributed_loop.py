@@ -17,7 +17,7 @@ from lambda_kit.training import environment_loop
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import schedules
 from lambda_kit.training import train as train_lib
-from tests import specs
+from tests.fakes import specs
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _STEPS = 10  # Of an episode.

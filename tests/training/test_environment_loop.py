@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lambda_kit import core
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.processes import isolated
@@ -13,77 +12,13 @@ from lambda_kit.replay import episodes as episodes_lib
 from lambda_kit.training import environment_loop
 from lambda_kit.training import evaluation
 from lambda_kit.training import schedules
-from tests import loops
-from tests import specs
-from tests.environments import test_wrappers
-
-
-class Recorder(core.Actor, core.Logger, core.Learner):
-  """Writes down every call that the loop makes."""
-
-  def __init__(self):
-    self.calls = []
-    self.rows = []
-
-  def reseed(self, episode):
-    self.calls.append(f'episode {episode}')
-
-  def select_action(self, observation):
-    self.calls.append('select')
-    return np.full(2, len(self.calls), np.float64)
-
-  def observe_first(self, timestep):
-    assert timestep.first()
-    self.calls.append('first')
-
-  def observe(self, action, next_timestep):
-    # The fake shows the action that led to an observation.
-    np.testing.assert_array_equal(action, next_timestep.observation['vector'])
-    self.calls.append('observe')
-
-  def select_actions(self, observation, is_first):
-    raise NotImplementedError
-
-  def give_up(self):
-    self.calls.append('give up')
-
-  def update(self):
-    self.calls.append('update')
-
-  def step(self, num_updates):
-    self.calls.append(f'learn {num_updates}')
-    return {'loss': 1.0}
-
-  def get_variables(self, names):
-    return []
-
-  def save(self):
-    return ()
-
-  def restore(self, state): ...
-
-  def write(self, kind, row):
-    self.rows.append((kind, row))
-
-  def close(self): ...
-
-
-class Faulty(test_wrappers.Counter):
-  """Raises in the third step of episode 1, and in the reset of episode 2."""
-
-  def reset(self):
-    if self._next_episode == 2:
-      raise OSError('no second floor')
-    return super().reset()
-
-  def step(self, action):
-    if self._next_episode == 2 and self._t == 2:
-      raise ArithmeticError('lost count')
-    return super().step(action)
+from tests.fakes import environments as fakes
+from tests.fakes import loops
+from tests.fakes import specs
 
 
 def _loop(recorder, repeat=2, **options):
-  environment = wrappers.ActionRepeat(test_wrappers.Counter(length=5), repeat)
+  environment = wrappers.ActionRepeat(fakes.Counter(length=5), repeat)
   schedule = schedules.PeriodicUpdates(first=4, initial_updates=3, every=2, updates=10)
   loop = environment_loop.EnvironmentLoop(loops.parts(environment, recorder, recorder, schedule))
   loop.connect(recorder, **options)
@@ -91,7 +26,7 @@ def _loop(recorder, repeat=2, **options):
 
 
 def test_the_order_of_calls():
-  recorder, steps, first_updates = Recorder(), [], []
+  recorder, steps, first_updates = loops.Recorder(), [], []
   loop = _loop(recorder, on_step=steps.append, on_first_update=lambda: first_updates.append(len(recorder.calls)))
   loop.advance()
   # Five simulator steps in three agent steps, 2 + 2 + 1. The first updates are due at step 4, ten more at step 6.
@@ -130,7 +65,7 @@ def test_the_order_of_calls():
 
 
 def test_rows_and_counts():
-  recorder = Recorder()
+  recorder = loops.Recorder()
   loop = _loop(recorder)
   for _ in range(2):
     loop.advance()
@@ -146,7 +81,7 @@ def test_rows_and_counts():
 
 
 def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
-  recorder, environment = Recorder(), Faulty(length=5)
+  recorder, environment = loops.Recorder(), fakes.FaultyCounter(length=5)
   schedule = schedules.PeriodicUpdates(first=1, initial_updates=1, every=100, updates=1)
   loop = environment_loop.EnvironmentLoop(loops.parts(environment, recorder, recorder, schedule, max_failed_episodes=2))
   loop.connect(recorder)
@@ -167,8 +102,10 @@ def test_failed_episodes_are_given_up_and_what_they_cost_is_counted():
   'maximum, error, message', [(0, ArithmeticError, 'lost count'), (1, OSError, 'no second floor')]
 )
 def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maximum, error, message):
-  recorder = Recorder()
-  loop = environment_loop.EnvironmentLoop(loops.parts(Faulty(), recorder, recorder, max_failed_episodes=maximum))
+  recorder = loops.Recorder()
+  loop = environment_loop.EnvironmentLoop(
+    loops.parts(fakes.FaultyCounter(), recorder, recorder, max_failed_episodes=maximum)
+  )
   loop.connect(recorder)
   for _ in range(1 + maximum):
     loop.advance()
@@ -178,13 +115,13 @@ def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maxim
 
 
 def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
-  environment = Faulty(length=5)
+  environment = fakes.FaultyCounter(length=5)
   buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(specs.of(environment)), seed=0, sequence_length=2)
   actor = loops.random_actor(environment, 0, adder_lib.EpisodeAdder(buffer))
   loop = environment_loop.EnvironmentLoop(
     loops.parts(environment, actor, random_agent.RandomLearner(), max_failed_episodes=2)
   )
-  loop.connect(Recorder())
+  loop.connect(loops.Recorder())
   lengths = []
   for _ in range(4):
     loop.advance()
@@ -196,8 +133,8 @@ def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
 
 
 def test_evaluations_take_their_own_episodes():
-  environment = test_wrappers.Counter(length=3)
-  evaluator = evaluation.Evaluator(environment, Recorder(), specs.of(environment), num_episodes=4)
+  environment = fakes.Counter(length=3)
+  evaluator = evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), num_episodes=4)
   episodes = evaluator.run(number=2)
   assert environment.next_episode == 12  # Episodes 8 to 11.
   row = evaluation.evaluation_row(episodes, environment_steps=50, cost_regret=np.array([0.5, 1.0]))
@@ -214,7 +151,7 @@ def test_schedule():
 
 
 def test_an_evaluation_plays_an_episode_again_if_its_process_died():
-  class Dying(test_wrappers.Counter):
+  class Dying(fakes.Counter):
     deaths = 2
     played = []
 
@@ -228,8 +165,8 @@ def test_an_evaluation_plays_an_episode_again_if_its_process_died():
       return timestep
 
   environment = Dying(length=3)
-  summaries = evaluation.Evaluator(environment, Recorder(), specs.of(environment), 3).run(number=1)
+  summaries = evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1)
   assert environment.played == [3, 4, 5] and [summary.length for summary in summaries] == [3, 3, 3]
   environment.deaths = 3
   with pytest.raises(isolated.EnvironmentFailure):
-    evaluation.Evaluator(environment, Recorder(), specs.of(environment), 3).run(number=1)
+    evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1)

@@ -11,8 +11,8 @@ import lambda_kit
 from lambda_kit.planners import mpc
 from lambda_kit.training import exported
 from lambda_kit.training.checkpoints import errors
-from tests import specs
-from tests.agents import tiny
+from tests.fakes import specs
+from tests.fakes import tiny
 
 _SEED = 5
 _OBSERVATIONS = [{'vector': row} for row in np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)]

@@ -17,8 +17,8 @@ from lambda_kit.environments.safety_gym import environment
 from lambda_kit.planners import mpc
 from lambda_kit.safety import budgets
 from lambda_kit.training import experiment as experiment_lib
-from tests import specs
-from tests.environments import test_wrappers
+from tests.fakes import environments as fakes
+from tests.fakes import specs
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _DISCOUNT = 0.95  # Of costs in gin/sizes/grid.gin.
@@ -155,10 +155,10 @@ def test_an_unknown_length_is_said_where_a_budget_needs_it():
 )
 def test_limits_that_make_no_sense_are_refused_in_a_sentence(limit, message):
   with pytest.raises(errors.SetupError, match=rf'experiment\.cost_limit = .*{message}') as error:
-    spec_lib.make_spec(test_wrappers.Counter(), limit)  # It has two costs.
+    spec_lib.make_spec(fakes.Counter(), limit)  # It has two costs.
   assert '\n' not in str(error.value)
 
 
 def test_one_limit_is_for_all_constraints():
-  assert specs.of(test_wrappers.Counter(), 3).cost_limits == (3.0, 3.0)
-  assert specs.of(test_wrappers.Counter(), (3, 4)).cost_limits == (3.0, 4.0)
+  assert specs.of(fakes.Counter(), 3).cost_limits == (3.0, 3.0)
+  assert specs.of(fakes.Counter(), (3, 4)).cost_limits == (3.0, 4.0)

@@ -17,8 +17,8 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.models import encoders
 from lambda_kit.training import exported
 from lambda_kit.training import rollout_loop
-from tests import loops
-from tests import specs
+from tests.fakes import loops
+from tests.fakes import specs
 
 _NARROW = dict(hidden_sizes=(8,), image_factory=functools.partial(encoders.ImageEncoder, depth=2, kernels=(4, 4)))
 

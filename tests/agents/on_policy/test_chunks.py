@@ -14,7 +14,7 @@ from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trust_region
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.models import encoders
-from tests import specs
+from tests.fakes import specs
 
 _NARROW = dict(hidden_sizes=(8,), image_factory=functools.partial(encoders.ImageEncoder, depth=2, kernels=(4, 4)))
 _SIZES = (4, 100)  # Images of a chunk: four chunks, the last of which is not full, and all images at once.

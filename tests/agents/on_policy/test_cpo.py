@@ -7,7 +7,7 @@ from scipy import optimize
 
 from lambda_kit.agents.on_policy import cpo
 from lambda_kit.agents.on_policy import surrogates
-from tests.agents.on_policy import fakes
+from tests.fakes import on_policy as fakes
 
 _DELTA = 0.01
 

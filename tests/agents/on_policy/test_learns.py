@@ -18,8 +18,8 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
 from lambda_kit.safety import softplus
 from lambda_kit.training import rollout_loop
-from tests import loops
-from tests import specs
+from tests.fakes import loops
+from tests.fakes import specs
 
 _LIMIT = 5.0
 _WIDTHS = dict(hidden_sizes=(64, 64))

@@ -11,7 +11,7 @@ from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trpo
 from lambda_kit.models import normalizer
 from lambda_kit.safety import softplus
-from tests.agents.on_policy import fakes
+from tests.fakes import on_policy as fakes
 
 
 def _update(method, networks, params, batch, costs, num_constraints=1):

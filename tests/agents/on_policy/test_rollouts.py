@@ -8,13 +8,12 @@ from lambda_kit import core
 from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.environments.processes import serial
 from lambda_kit.training import rollout_loop
-from tests import loops
-from tests import specs
-from tests.environments import test_wrappers
-from tests.training import test_environment_loop
+from tests.fakes import environments as fakes
+from tests.fakes import loops
+from tests.fakes import specs
 
 
-class Recorder(test_environment_loop.Recorder, core.OnPolicyLearner):
+class Recorder(loops.Recorder, core.OnPolicyLearner):
   """Acts by numbers that say which step and which row they are of, and keeps rollouts."""
 
   def __init__(self):
@@ -44,7 +43,7 @@ class Recorder(test_environment_loop.Recorder, core.OnPolicyLearner):
     )
 
 
-def _loop(recorder, length=5, kind=test_wrappers.Counter, **options):
+def _loop(recorder, length=5, kind=fakes.Counter, **options):
   options = dict(dict(steps_per_epoch=12, num_environments=2), **options)
   parts = loops.parts(
     kind(length=length),
@@ -99,7 +98,7 @@ def test_epochs_begin_with_new_episodes_of_the_same_number_in_all_environments()
 def test_a_failed_step_does_not_count_and_ends_what_came_before():
   recorder = Recorder()
   # Raises in the third step of episode 1, and in the reset of episode 2.
-  loop = _loop(recorder, kind=test_environment_loop.Faulty, num_environments=1, max_failed_episodes=2)
+  loop = _loop(recorder, kind=fakes.FaultyCounter, num_environments=1, max_failed_episodes=2)
   loop.advance()
   (rollout,) = recorder.rollouts
   assert rollout.reward[:, 0].tolist() == [1, 2, 3, 4, 5, 1, 2, 0, 1, 2, 3, 4]
@@ -107,7 +106,7 @@ def test_a_failed_step_does_not_count_and_ends_what_came_before():
   assert np.flatnonzero(rollout.is_last[:, 0]).tolist() == [4, 6, 7, 11]
   assert (loop.state.failed_episodes, loop.state.episodes, loop.state.environment_steps) == (2, 1, 11)
   with pytest.raises(ArithmeticError, match='lost count'):
-    _loop(Recorder(), kind=test_environment_loop.Faulty, num_environments=1).advance()
+    _loop(Recorder(), kind=fakes.FaultyCounter, num_environments=1).advance()
 
 
 def test_epochs_without_an_end_are_refused():
@@ -116,7 +115,7 @@ def test_epochs_without_an_end_are_refused():
 
 
 def test_a_rollout_is_not_finished_early():
-  writer = rollouts.RolloutWriter(specs.of(test_wrappers.Counter(length=5)), num_steps=2, num_environments=1)
+  writer = rollouts.RolloutWriter(specs.of(fakes.Counter(length=5)), num_steps=2, num_environments=1)
   with pytest.raises(ValueError, match='only 0 yet'):
     writer.finish(np.zeros(2), 5.0)
 
@@ -137,13 +136,13 @@ def test_settings_that_make_no_sense_are_refused(options, message):
 
 
 def test_agents_that_are_not_on_policy_are_refused():
-  recorder = test_environment_loop.Recorder()
+  recorder = loops.Recorder()
   with pytest.raises(ValueError, match='experiment.agent = @OnPolicyAgent'):
     _loop(recorder)
 
 
 def test_serial_environments_follow_the_rules_of_dm_env():
-  environments = serial.SerialEnvironments([test_wrappers.Counter(length=1), test_wrappers.Counter(length=2)])
+  environments = serial.SerialEnvironments([fakes.Counter(length=1), fakes.Counter(length=2)])
   first, last, mid = dm_env.StepType.FIRST, dm_env.StepType.LAST, dm_env.StepType.MID
   assert environments.reset().step_type.tolist() == [first, first] and environments.last_step_counts.tolist() == [0, 0]
   timestep = environments.step(np.ones((2, 2)))

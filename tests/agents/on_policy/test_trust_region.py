@@ -8,7 +8,7 @@ import pytest
 
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trust_region
-from tests.agents.on_policy import fakes
+from tests.fakes import on_policy as fakes
 
 
 @pytest.mark.parametrize('seed', range(5))

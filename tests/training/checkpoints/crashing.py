@@ -13,7 +13,7 @@ import sys
 import time
 
 from lambda_kit.training.checkpoints import store as store_lib
-from tests.training.checkpoints import fakes
+from tests.fakes import checkpoints as fakes
 
 _CALLS = ('mkdir', 'fsync', 'replace', 'unlink', 'rmdir')
 

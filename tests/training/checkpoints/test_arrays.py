@@ -19,7 +19,7 @@ import safetensors.numpy
 from lambda_kit.training import checkpoints
 from lambda_kit.training.checkpoints import arrays
 from lambda_kit.training.checkpoints import errors
-from tests.training.checkpoints import fakes
+from tests.fakes import checkpoints as fakes
 
 _DTYPES = (
   'bool',

@@ -10,7 +10,7 @@ import pytest
 
 from lambda_kit.training.checkpoints import background
 from lambda_kit.training.checkpoints import store as store_lib
-from tests.training.checkpoints import fakes
+from tests.fakes import checkpoints as fakes
 
 
 class _SlowStore(store_lib.CheckpointStore):

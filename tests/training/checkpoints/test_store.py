@@ -16,7 +16,7 @@ from lambda_kit import files
 from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import manifest as manifest_lib
 from lambda_kit.training.checkpoints import store as store_lib
-from tests.training.checkpoints import fakes
+from tests.fakes import checkpoints as fakes
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _FILES = ['learner.safetensors', 'manifest.json', 'policy.safetensors', 'state.json']

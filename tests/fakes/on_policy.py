@@ -9,7 +9,7 @@ import numpy as np
 from lambda_kit.agents.on_policy import gaussian
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.environments import grid_cmdp
-from tests import specs
+from tests.fakes import specs
 
 
 class Line(grid_cmdp.GridCmdp):

@@ -14,6 +14,76 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import wrappers
 
+
+class Counter(core.Environment):
+  """Step t of an episode of `length` steps has reward t, costs (1, 10 t) and shows the action."""
+
+  def __init__(self, seed=0, length=5, terminates=False, poison=None):
+    del seed
+    self._length, self._terminates, self._poison = length, terminates, poison
+    self._next_episode, self._t, self._running = 0, 0, False
+
+  def reset(self):
+    self._t, self._running = 0, True
+    self._next_episode += 1
+    return dm_env.restart({'vector': np.zeros(2)})
+
+  def step(self, action):
+    if not self._running:
+      return self.reset()
+    self._t += 1
+    value = self._poison if self._poison is not None and self._t == 2 else float(self._t)
+    reward = types.CmdpReward(value, np.array([1.0, 10.0 * self._t]))
+    observation = {'vector': np.asarray(action, np.float64)}
+    if self._t < self._length:
+      return dm_env.transition(reward, observation)
+    self._running = False
+    return (dm_env.termination if self._terminates else dm_env.truncation)(reward, observation)
+
+  def observation_spec(self):
+    return {'vector': specs.Array((2,), np.float64, name='vector')}
+
+  def action_spec(self):
+    return specs.BoundedArray((2,), np.float64, [-2.0, 0.0], [2.0, 10.0], name='action')
+
+  def reward_spec(self):
+    return types.CmdpReward(specs.Array((), np.float64), specs.Array((2,), np.float64))
+
+  @property
+  def constraint_names(self):
+    return ('one', 'ten')
+
+  @property
+  def next_episode(self):
+    return self._next_episode
+
+  @next_episode.setter
+  def next_episode(self, number):
+    self._next_episode = number
+    self._running = False
+
+  @property
+  def last_step_count(self):
+    return int(self._t > 0)
+
+  def render(self, height=256, width=256):
+    return np.zeros((height, width, 3), np.uint8)
+
+
+class FaultyCounter(Counter):
+  """Raises in the third step of episode 1, and in the reset of episode 2."""
+
+  def reset(self):
+    if self._next_episode == 2:
+      raise OSError('no second floor')
+    return super().reset()
+
+  def step(self, action):
+    if self._next_episode == 2 and self._t == 2:
+      raise ArithmeticError('lost count')
+    return super().step(action)
+
+
 # A first action of this value makes the environment ...
 RAISE, EXIT, HANG, SPEND, CRASH, KILL, NAN = 101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0
 
