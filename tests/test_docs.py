@@ -14,6 +14,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = sorted(path for folder in ('', 'docs', 'gin', 'results') for path in (_ROOT / folder).glob('*.md'))
 _COMMANDS = [
   *(_ROOT / 'lambda_kit' / 'commands').glob('*.py'),
+  _ROOT / 'benchmarks' / 'command.py',
   _ROOT / 'tests' / 'faults' / 'harness.py',
   _ROOT / 'tests' / 'environments' / 'record_episodes.py',
 ]
@@ -145,7 +146,7 @@ def _definitions(path: pathlib.Path) -> set[str]:
 
 
 def _parts_of_benchmarks() -> set[str]:
-  text = (_ROOT / 'lambda_kit' / 'commands' / 'benchmark.py').read_text('utf-8')
+  text = (_ROOT / 'benchmarks' / 'command.py').read_text('utf-8')
   return set(re.findall(r'\w+', re.search(r"'What to measure, (.*?)\.'\)", text, re.DOTALL).group(1)))
 
 

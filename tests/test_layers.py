@@ -1,4 +1,4 @@
-"""Imports point one way: from commands down to types. Read from the source, without importing anything."""
+"""Imports point one way: from commands down to types; tests share fakes alone. Read from the source, not imported."""
 
 import ast
 import pathlib
@@ -27,7 +27,6 @@ _LAYERS = (
   'training',
   'sweeps',
   'components',
-  'benchmarks',
   'commands',
 )
 # `components` registers everything that gin files may name; whoever reads such files has to import it. Processes of
@@ -45,15 +44,21 @@ def _modules() -> dict[str, pathlib.Path]:
   }
 
 
-def _imports(name: str, path: pathlib.Path, modules: dict[str, pathlib.Path]) -> set[str]:
-  """The modules of the package that a file imports, inside of functions, too."""
+def _imported_names(path: pathlib.Path) -> set[str]:
+  """Dotted names of everything that a file imports, including inside functions."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text('utf-8'))):
     if isinstance(node, ast.Import):
       found |= {alias.name for alias in node.names}
     elif isinstance(node, ast.ImportFrom):
-      assert not node.level, f'{name} has a relative import'
+      assert not node.level, f'{path} has a relative import'
       found |= {node.module, *(f'{node.module}.{alias.name}' for alias in node.names)}
+  return found
+
+
+def _imports(name: str, path: pathlib.Path, modules: dict[str, pathlib.Path]) -> set[str]:
+  """The modules of the package that a file imports."""
+  found = _imported_names(path)
   return {module for module in found if module in modules and module != name and modules[module].name != '__init__.py'}
 
 
@@ -69,6 +74,15 @@ def test_nothing_is_imported_from_above(name):
   allowed = {'lambda_kit.components'} if name in _REGISTERING else set()
   above = [module for module in _GRAPH[name] - allowed if _layer(module) > _layer(name)]
   assert not above, f'{name} imports {sorted(above)}, of layers above its own: pass what it needs, or move it.'
+
+
+def test_benchmarks_are_imported_by_their_command_alone():
+  importing = {
+    name
+    for name, path in _modules().items()
+    if any(module.split('.')[0] == 'benchmarks' for module in _imported_names(path))
+  }
+  assert importing == {'lambda_kit.commands.benchmark'}
 
 
 def test_there_is_no_cycle():
@@ -89,3 +103,14 @@ def test_there_is_no_cycle():
 def test_the_graph_is_that_of_the_package():
   assert 'lambda_kit.safety.budgets' in _GRAPH['lambda_kit.agents.lambda_.config']
   assert {name.split('.')[1] for name in _GRAPH} <= set(_LAYERS)
+
+
+def test_no_test_module_is_imported():
+  tests = pathlib.Path(__file__).parent
+  importing = [
+    f'{path.relative_to(tests)}: {name}'
+    for path in tests.rglob('*.py')
+    for name in _imported_names(path)
+    if name.startswith('tests.') and any(part.startswith('test_') for part in name.split('.'))
+  ]
+  assert not importing, f'Move what they share to tests/fakes/: {importing}'

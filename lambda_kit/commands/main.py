@@ -18,6 +18,8 @@ import importlib
 import signal
 import types
 
+from lambda_kit import errors
+
 # Each is a module of this package with a function `main(argv)`.
 COMMANDS = {
   'run': 'Run an experiment that gin files describe, or go on with one.',
@@ -56,6 +58,8 @@ def _start(name: str, arguments: list[str]) -> None:
     from absl import app
 
     module = importlib.import_module(f'lambda_kit.commands.{name}')
+  except errors.UserError as error:
+    sys.exit(f'error: {error}')
   except Exception as error:
     # Libraries that others are too old for fail in any way.
     unfit = str(error).strip().splitlines()[:1] if isinstance(error, ImportError) else _unfit_packages()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lambda_kit.benchmarks import acting_speed
+from benchmarks import acting_speed
 from tests.benchmarks import tiny_sizes
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lambda_kit.benchmarks import actor_speed
+from benchmarks import actor_speed
 from tests.benchmarks import tiny_sizes
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks import baseline_speed
 from lambda_kit import components  # noqa: F401 (registers)
-from lambda_kit.benchmarks import baseline_speed
 from tests.benchmarks import tiny_sizes
 
 

@@ -1,6 +1,6 @@
 """What a checkpoint writes does not depend on how much the replay holds."""
 
-from lambda_kit.benchmarks import checkpoint_speed
+from benchmarks import checkpoint_speed
 
 
 def test_bytes_do_not_grow_with_the_replay():

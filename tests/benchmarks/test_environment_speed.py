@@ -2,8 +2,8 @@
 
 import pytest
 
-from lambda_kit.benchmarks import contenders
-from lambda_kit.benchmarks import environment_speed
+from benchmarks import contenders
+from benchmarks import environment_speed
 
 
 def _counting(factor):

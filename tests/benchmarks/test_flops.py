@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lambda_kit.benchmarks import flops
+from benchmarks import flops
 from lambda_kit.models import networks
 from lambda_kit.models import rssm
 

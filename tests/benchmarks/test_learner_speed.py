@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from lambda_kit.benchmarks import learner_pieces
-from lambda_kit.benchmarks import learner_speed
-from lambda_kit.benchmarks import stand_ins
+from benchmarks import learner_pieces
+from benchmarks import learner_speed
+from benchmarks import stand_ins
 
 _ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 _VECTORS = stand_ins.Size(

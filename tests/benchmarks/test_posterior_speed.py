@@ -1,6 +1,6 @@
 """A small version of the benchmark."""
 
-from lambda_kit.benchmarks import posterior_speed
+from benchmarks import posterior_speed
 
 
 def test_the_figures_are_there_and_memory_adds_up():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lambda_kit.benchmarks import replay_speed
+from benchmarks import replay_speed
 from tests.benchmarks import tiny_sizes
 
 

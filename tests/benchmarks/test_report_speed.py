@@ -2,7 +2,7 @@
 
 import pytest
 
-from lambda_kit.benchmarks import report_speed
+from benchmarks import report_speed
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from benchmarks import run_shares
 from lambda_kit import components  # noqa: F401 (registers)
-from lambda_kit.benchmarks import run_shares
 from tests.benchmarks import tiny_sizes
 
 

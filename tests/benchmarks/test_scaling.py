@@ -2,7 +2,7 @@
 
 import pytest
 
-from lambda_kit.benchmarks import scaling
+from benchmarks import scaling
 from tests.benchmarks import tiny_sizes
 
 _BASE = {'N': 3, 'B': 2, 'L': 6, 'H': 4, 'width': 16}  # That of `tiny_sizes`.

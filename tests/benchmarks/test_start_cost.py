@@ -1,6 +1,6 @@
 """What a start costs, measured with small modules."""
 
-from lambda_kit.benchmarks import start_cost
+from benchmarks import start_cost
 
 
 def test_time_and_memory_are_those_of_the_new_process():

@@ -6,7 +6,7 @@ Vectors are those of the built-in CMDP: tests that let it run and tests that don
 import dataclasses
 import pathlib
 
-from lambda_kit.benchmarks import stand_ins
+from benchmarks import stand_ins
 
 ROOT = [str(pathlib.Path(__file__).resolve().parents[2])]
 VECTORS = stand_ins.Size(

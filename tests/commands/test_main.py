@@ -53,6 +53,12 @@ def test_what_is_misspelt_is_told_with_the_nearest(arguments, code, message):
   assert done.returncode == code and message in done.stderr and 'Traceback' not in done.stderr
 
 
+def test_help_of_benchmarks_is_that_of_their_folder():
+  done = _command('benchmark', '--help')
+  assert '\n  --parts: ' in done.stdout and 'lambda-kit benchmark --parts=' in done.stdout, done.stdout
+  assert _python('launchers/benchmark.py', '--help').stdout == done.stdout
+
+
 @pytest.mark.parametrize('name,flag', [('run', '--seed'), ('evaluate', '--workdir'), ('sweep', '--tasks')])
 def test_help_of_a_command_lists_its_flags_and_those_of_gin(name, flag):
   done = _command(name, '--help')

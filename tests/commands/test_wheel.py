@@ -16,7 +16,7 @@ _BUILD = 'import sys; from setuptools import build_meta; build_meta.build_wheel(
 @pytest.fixture(scope='module', name='wheel')
 def fixture_wheel(tmp_path_factory):
   source, out = tmp_path_factory.mktemp('source'), tmp_path_factory.mktemp('out')
-  for name in ('lambda_kit', 'gin'):
+  for name in ('lambda_kit', 'gin', 'benchmarks'):
     shutil.copytree(_ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
   for name in ('pyproject.toml', 'setup.py', 'README.md', 'LICENSE'):
     shutil.copy(_ROOT / name, source)
@@ -33,7 +33,7 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel):
     points = file.read(next(name for name in names if name.endswith('entry_points.txt'))).decode()
   expected = {
     str(path.relative_to(_ROOT))
-    for pattern in ('*.py', 'reports/data/*')
+    for pattern in ('*.py', 'py.typed', 'reports/data/*')
     for path in (_ROOT / 'lambda_kit').rglob(pattern)
   }
   expected |= {f'lambda_kit/data/{path.relative_to(_ROOT)}' for path in (_ROOT / 'gin').rglob('*.gin')}
@@ -41,7 +41,7 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel):
   assert 'lambda-kit = lambda_kit.commands.main:main' in points
 
 
-def test_an_experiment_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
+def test_the_wheel_works_in_an_empty_folder(wheel, tmp_path):
   package, folder, cache = tmp_path / 'package', tmp_path / 'empty', tmp_path / 'cache'
   folder.mkdir()
   with zipfile.ZipFile(wheel) as file:
@@ -52,6 +52,9 @@ def test_an_experiment_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     [sys.executable, *arguments], cwd=folder, env=environment, timeout=300, capture_output=True, text=True, check=False
   )
   assert python('-c', 'import lambda_kit; print(lambda_kit.__file__)').stdout.startswith(str(package))
+  done = python('-m', 'lambda_kit', 'benchmark', '--parts=start')
+  assert done.returncode == 1
+  assert done.stderr == 'error: Benchmarks are not part of the installed package: run them in a clone of lambda_kit.\n'
   bindings = ('ENVIRONMENT_STEPS = 200', 'experiment.evaluation_episodes = 1', 'experiment.with_video = False')
   done = python(
     '-m',

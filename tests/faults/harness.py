@@ -23,7 +23,7 @@ from absl import logging
 from rich import console as rich_console
 from rich import table as rich_table
 
-from lambda_kit.benchmarks import checkpoint_speed
+from benchmarks import checkpoint_speed
 from tests.faults import injection
 from tests.faults import runs
 from tests.faults import scenarios

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import synthetic_runs
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import comparison_figures
@@ -10,7 +11,6 @@ from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis.reports import statistics_figures
 from lambda_kit.analysis.reports import summary
-from lambda_kit.benchmarks import synthetic_runs
 
 _COLORS = drawing.algorithm_colors(['LAMBDA', 'PPO'])
 

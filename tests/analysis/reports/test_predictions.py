@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks import synthetic_runs
 from lambda_kit import types
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis import prediction_figures
@@ -15,7 +16,6 @@ from lambda_kit.analysis.reports import predictions
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
 from lambda_kit.analysis.reports import runs
-from lambda_kit.benchmarks import synthetic_runs
 
 
 def _write_prediction(folder, scale=1.0):

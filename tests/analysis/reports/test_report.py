@@ -12,12 +12,12 @@ import sys
 
 import pytest
 
+from benchmarks import synthetic_runs
 from lambda_kit.analysis import run_record
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import archive
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
-from lambda_kit.benchmarks import synthetic_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from benchmarks import synthetic_runs
 from lambda_kit.analysis import run_record
 from lambda_kit.analysis import streams
 from lambda_kit.analysis.metrics import protocols
@@ -15,7 +16,6 @@ from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import runs
-from lambda_kit.benchmarks import synthetic_runs
 
 _TEXTS = ('task', 'algorithm', 'config_hash')  # Of a run.json.
 _OTHERS = (

@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks import synthetic_runs
 from lambda_kit.analysis.metrics import normalization
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import reference
 from lambda_kit.analysis.reports import runs
 from lambda_kit.analysis.reports import score_tables
 from lambda_kit.analysis.reports import summary
-from lambda_kit.benchmarks import synthetic_runs
 
 _ALGORITHMS = ('TRPO-Lagrangian', 'PPO-Lagrangian', 'CPO', 'LAMBDA')
 # The appendix of the paper; * marks what it prints bold.

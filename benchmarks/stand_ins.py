@@ -23,17 +23,12 @@ class Size:
   gin_files: Sequence[str]
   observations: Mapping[str, tuple[int, ...]]  # Of 'image', 'vector' or both.
   bindings: Sequence[str] = ()
-  num_actions: int = 2  # A
   num_constraints: int = 1  # C
-  plain: bool = False  # Whether convolutions are JAX's own.
 
 
 SIZES = {
-  # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states; and what a plain transcription makes of it.
+  # The paper's: B = 32, L = 50, H = 15, N = 5, all 1,600 start states.
   'paper_images': Size(('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}),
-  'plain_images': Size(
-    ('gin/sg6_pointgoal1.gin',), {'image': (64, 64, 3)}, ('LambdaAgent.policy_gradient = @WholeGradient()',), plain=True
-  ),
   'paper_vectors': Size(('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin'), {'vector': (60,)}),
   'bfloat16_vectors': Size(
     ('gin/sg6_pointgoal1.gin', 'gin/parts/observe_vector.gin', 'gin/run/bfloat16.gin'), {'vector': (60,)}
@@ -82,7 +77,7 @@ class SpecEnvironment(core.Environment):
     }
 
   def action_spec(self) -> specs.BoundedArray:
-    return specs.BoundedArray((self._size.num_actions,), np.float32, -1.0, 1.0)
+    return specs.BoundedArray((2,), np.float32, -1.0, 1.0)
 
   def reset(self):
     raise NotImplementedError('This environment has specs only.')

@@ -20,9 +20,8 @@ from jax.experimental.compilation_cache import compilation_cache
 import jax.numpy as jnp
 import numpy as np
 
-from lambda_kit.benchmarks import learner_pieces
-from lambda_kit.benchmarks import plain
-from lambda_kit.benchmarks import stand_ins
+from benchmarks import learner_pieces
+from benchmarks import stand_ins
 
 GEMM_SIZE = 2048
 _GEMMS = 3  # Of each round.
@@ -56,11 +55,7 @@ def measure(size: stand_ins.Size, search_paths: Sequence[str], updates: int = 3,
 
 def measure_here(size: stand_ins.Size, search_paths: Sequence[str], updates: int, split: bool) -> dict[str, Any]:
   """`measure` in this process: the peak of memory is that of all it has done."""
-  with plain.convolutions_of_jax() if size.plain else contextlib.nullcontext():
-    return _measure_subject(learner_pieces.make_subject(size, search_paths), updates, split)
-
-
-def _measure_subject(subject: learner_pieces.Subject, updates: int, split: bool) -> dict[str, Any]:
+  subject = learner_pieces.make_subject(size, search_paths)
   compiled, result = _compile_twice(subject)
   memory = compiled.memory_analysis()
   result |= dict(

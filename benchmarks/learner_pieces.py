@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks import flops
+from benchmarks import stand_ins
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination as imagination_lib
 from lambda_kit.agents.lambda_ import learning
 from lambda_kit.agents.lambda_ import objective as objective_lib
-from lambda_kit.benchmarks import flops
-from lambda_kit.benchmarks import stand_ins
 from lambda_kit.posteriors import swag
 
 

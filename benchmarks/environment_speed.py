@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lambda_kit.benchmarks import contenders
+from benchmarks import contenders
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import environment as environment_lib

@@ -13,9 +13,9 @@ import dm_env
 import jax
 import numpy as np
 
+from benchmarks import stand_ins
 from lambda_kit import core
 from lambda_kit.agents import actor as actor_lib
-from lambda_kit.benchmarks import stand_ins
 
 TARGET_MS = 3.0  # Of the median in one environment, at the paper's size.
 _OBSERVATIONS = 16  # Different ones, which the calls of a round go through.

@@ -12,10 +12,10 @@ from typing import Any
 import dm_env
 import numpy as np
 
+from benchmarks import run_shares
 import gin
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.benchmarks import run_shares
 from lambda_kit.config import configuration
 from lambda_kit.environments.processes import parallel
 from lambda_kit.logs import loggers

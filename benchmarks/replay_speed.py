@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from benchmarks import learner_pieces
+from benchmarks import learner_speed
+from benchmarks import stand_ins
 from lambda_kit import core
 from lambda_kit import types
-from lambda_kit.benchmarks import learner_pieces
-from lambda_kit.benchmarks import learner_speed
-from lambda_kit.benchmarks import stand_ins
 from lambda_kit.replay import sequences
 
 TARGET_SHARE = 0.05  # Of an update at the paper's size.

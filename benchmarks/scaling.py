@@ -22,8 +22,8 @@ import jax
 from matplotlib import figure as mpl_figure
 import numpy as np
 
-from lambda_kit.benchmarks import learner_pieces
-from lambda_kit.benchmarks import stand_ins
+from benchmarks import learner_pieces
+from benchmarks import stand_ins
 
 # From vectors, with networks of one width.
 SIZE = stand_ins.Size(

@@ -13,8 +13,8 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks import synthetic_runs
 from lambda_kit.analysis.metrics import protocols
-from lambda_kit.benchmarks import synthetic_runs
 
 TARGET_SECONDS = 60.0
 _TASKS = (*protocols.SG6_TASKS, 'Another', 'YetAnother')

@@ -11,8 +11,8 @@ from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import contenders
 from lambda_kit import core
-from lambda_kit.benchmarks import contenders
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 
