@@ -1,4 +1,4 @@
-"""What simulators share: numbered and seeded episodes, by dm_env's rules."""
+"""The base of all simulators' adapters: numbered and seeded episodes, following dm_env's rules."""
 
 import abc
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from lambda_kit import types
 
 
 class Outcome(NamedTuple):
-  """What followed an action."""
+  """The result of an action."""
 
   observation: types.Observation
   reward: float
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 class EpisodicEnvironment(core.Environment):
-  """Turns `begin` and `advance` of a simulator into a `core.Environment`."""
+  """Turns a simulator's `begin` and `advance` into a `core.Environment`."""
 
   def __init__(self, seed: int, task_name: str, constraint_names: tuple[str, ...]):
     self._seed = seed
@@ -35,7 +35,7 @@ class EpisodicEnvironment(core.Environment):
 
   @abc.abstractmethod
   def begin(self, seed: int) -> types.Observation:
-    """Begins an episode that follows from `seed`."""
+    """Begins the episode that `seed` determines."""
 
   @abc.abstractmethod
   def advance(self, action: np.ndarray, count: int) -> Outcome:
@@ -52,7 +52,7 @@ class EpisodicEnvironment(core.Environment):
     return self.step_many(action, 1)
 
   def step_many(self, action: np.ndarray, count: int) -> dm_env.TimeStep:
-    """Repeats `action` for up to `count` simulator steps, with sums of rewards and costs, and observes once."""
+    """Repeats `action` for up to `count` simulator steps, sums rewards and costs, and observes once."""
     if self._needs_reset:
       return self.reset()
     outcome = self.advance(action, count)
@@ -93,5 +93,5 @@ class EpisodicEnvironment(core.Environment):
 
 
 def episode_seed(seed: int, episode: int) -> int:
-  """A seed of 32 bits, different for each (seed, episode)."""
+  """A 32-bit seed for each (seed, episode)."""
   return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0])

@@ -7,15 +7,13 @@ from lambda_kit.environments import wrappers
 
 @gin.register
 def make_environment(seed: int, simulator: core.EnvironmentFactory, action_repeat: int = 2) -> core.Environment:
-  """Wraps a simulator: actions repeated and rescaled to [-1, 1], numbers in single precision and finite.
+  """Wraps a simulator: repeats actions, rescales them to [-1, 1], and makes numbers float32 and finite.
 
   Args:
-    seed: Determines, with its number, each episode.
+    seed: With an episode's number, it determines the episode.
     simulator: `@SafetyGymnasium`, `@GymnasiumTask` or `@GridCmdp`.
     action_repeat: Simulator steps for which each action is held. Rewards and costs are summed over them.
   """
-  environment = simulator(seed=seed)
-  # Innermost, so that a simulator which can repeat actions by itself does.
-  environment = wrappers.ActionRepeat(environment, action_repeat)
-  environment = wrappers.RescaleActions(environment)
-  return wrappers.SinglePrecision(environment)
+  # ActionRepeat is innermost, next to the simulator, which may be able to repeat actions itself.
+  repeated = wrappers.ActionRepeat(simulator(seed=seed), action_repeat)
+  return wrappers.SinglePrecision(wrappers.RescaleActions(repeated))

@@ -1,4 +1,4 @@
-"""A constrained MDP that needs no simulator, and whose optimum is known exactly."""
+"""A small constrained MDP that needs no simulator and has a known optimum."""
 
 from collections.abc import Sequence
 
@@ -11,17 +11,15 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments import occupancy
 
-# The short way from the starts (S) to the goal (G) leads through a pond of hazards (1, 2), the safe way along its bank.
+# The short path from the starts (S) to the goal (G) leads through a pond of hazards (1, 2), the safe path around it.
+# At a limit of 5 on the one cost, the optimum is 22.83; at limits of (2.5, 2.5) on two costs, 22.80; without limits
+# 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 21.9.
 DEFAULT_LAYOUT = ('.......', '.......', '.......', '.......', '..222..', 'S.111.G', 'SS111..')
 
-# Limits on the costs of an episode that bind in the default room, by number of constraints. The optimum within them is
-# 22.83 for one cost, 22.80 for two; without limits 25.86 at a cost of 53.3. Random actions earn 0.93 at a cost of 21.9.
-DEFAULT_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
-
-# The moves (x, y), which are also the actions that make them for certain: move 3 (x + 1) + y + 1. [9, 2]
+# The moves (x, y); move 3 (x + 1) + y + 1 is also the action that makes it with probability 1. [9, 2]
 MOVES = np.array([(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)])
 
-_COLOURS = {  # Those of Safety-Gym, where it has them.
+_COLOURS = {  # As in Safety-Gym, where it has the object.
   '.': (235, 235, 235),
   'S': (235, 235, 235),
   '#': (60, 60, 60),
@@ -32,29 +30,21 @@ _COLOURS = {  # Those of Safety-Gym, where it has them.
 _AGENT_COLOUR = (230, 40, 40)
 
 
-def move_probabilities(action: np.ndarray) -> np.ndarray:
-  """The mixture [..., 9] of `MOVES` that an action [..., 2] stands for, before slips."""
-  action = np.clip(np.asarray(action, float), -1.0, 1.0)
-  # [..., 2, 3]: each axis moves by -1, 0 or 1.
-  axes = np.stack([np.maximum(-action, 0.0), 1.0 - np.abs(action), np.maximum(action, 0.0)], axis=-1)
-  return (axes[..., 0, :, None] * axes[..., 1, None, :]).reshape(action.shape[:-1] + (9,))
-
-
 @gin.register
 class GridCmdp(core.Environment):
-  """A small room to cross again and again: +1 at the goal, then back to a random start, until the time is up.
+  """A small room to cross again and again: +1 at the goal, then back to a random start, until the time limit.
 
-  The action (a_x, a_y) in [-1, 1]^2 moves the agent one cell to the side of sign(a_x) with probability |a_x| and,
-  independently, one cell up or down by sign(a_y) with probability |a_y|; with probability `slip` a uniformly random one
-  of the nine moves is made instead. The horizontal part of a move comes first; walls stop each part on its own.
+  The action (a_x, a_y) in [-1, 1]^2 moves the agent one cell in the direction sign(a_x) with probability |a_x| and,
+  independently, one cell up or down by sign(a_y) with probability |a_y|. With probability `slip`, one of the nine
+  moves is made instead, uniformly at random. The horizontal part of a move comes first; walls block each part
+  separately.
 
-  The nine moves alone have the same optimum: every action is a mixture of them, and each of them is the action at a
-  corner, an edge's centre or the centre of the box, so both action sets allow the same occupation measures. The optimum
-  of the finite problem, which `occupancy.solve` finds exactly, is hence that of the continuous one. (It holds for
-  single steps: an action repeat makes another problem.)
+  The finite problem with the nine moves as actions has the same optimum: every action is a mixture of moves, and every
+  move is an action, so both action sets allow the same occupation measures. `occupancy.solve` finds it exactly. (An
+  action repeat changes the problem.)
 
   Each step that ends in a hazard costs 1. Rewards have a shaping term, `shaping` times the number of moves by which
-  the step came nearer to the goal: crossing the room earns the same on all ways.
+  the step came closer to the goal: crossing the room earns the same on all paths.
   """
 
   def __init__(
@@ -72,15 +62,15 @@ class GridCmdp(core.Environment):
     """Makes the room.
 
     Args:
-      seed: of starts and moves, together with the number of the episode.
-      layout: rows from top to bottom, of free cells '.', starts 'S', goals 'G', hazards '1' and '2', and walls '#'.
+      seed: With the episode's number, it determines starts and moves.
+      layout: Rows from top to bottom, of free cells '.', starts 'S', goals 'G', hazards '1' and '2', and walls '#'.
       episode_length: T, steps until the time limit.
-      slip: probability of a random move instead of the chosen one.
-      shaping: reward for each move by which the agent came nearer to the goal, on the shortest way around walls.
-      num_constraints: 1 for both types of hazards as one cost, 2 for a cost of each.
-      hazards_terminate: whether the episode ends, with discount 0, at the first hazard.
-      observations: one or both of 'vector' (position x, y in [-1, 1]; y points up) and 'image' (the room from above).
-      image_size: height and width of the image.
+      slip: Probability of a random move instead of the chosen one.
+      shaping: Reward for each move by which the agent came closer to the goal, on the shortest path around walls.
+      num_constraints: 1 for one cost of all hazards, 2 for one cost for each type.
+      hazards_terminate: Whether the first hazard ends the episode, with discount 0.
+      observations: 'vector' (position x, y in [-1, 1]; y points up), 'image' (the room from above), or both.
+      image_size: Height and width of the image.
     """
     self._grid = _parse(layout)
     self._observations = tuple(observations)
@@ -109,7 +99,7 @@ class GridCmdp(core.Environment):
     self._starts = np.flatnonzero(kind == 'S')
     self._is_goal = kind == 'G'
     hazards = np.stack([kind == '1', kind == '2'], axis=-1)
-    self._is_hazard = hazards.any(-1)
+    self._is_hazard = np.isin(kind, ['1', '2'])
     # Cost of a step that ends in a cell. [S, C]
     self._costs = (hazards if num_constraints == 2 else self._is_hazard[:, None]).astype(np.float32)
     self._landings = _landings(self._grid, self._cells)
@@ -121,9 +111,10 @@ class GridCmdp(core.Environment):
     self._rewards = self._is_goal[self._landings] + shaping * (distances[:, None] - distances[self._landings])
 
     self._next_episode = 0
-    self._rng = None
-    self._state = None  # The cell where the agent is.
-    self._time = None  # Steps since the reset; None if a reset is due.
+    self._rng = np.random.default_rng()  # Seeded by `reset`.
+    self._state: int | None = None  # The agent's cell; None before the first episode.
+    self._time = 0  # Steps since the reset.
+    self._needs_reset = True
     self._last_step_count = 0
 
   def reset(self) -> dm_env.TimeStep:
@@ -131,32 +122,33 @@ class GridCmdp(core.Environment):
     self._next_episode += 1
     self._state = self._start(self._rng.random())
     self._time = 0
+    self._needs_reset = False
     self._last_step_count = 0
     return dm_env.restart(self._observation())
 
   def step(self, action: np.ndarray) -> dm_env.TimeStep:
-    if self._time is None:
+    if self._needs_reset:
       return self.reset()
     action = np.asarray(action)
     if action.shape != (2,) or not np.isfinite(action).all():
       raise ValueError(f'An action is two finite numbers, got {action}.')
-    # As many numbers for each step, needed or not: the noise then is the same for all policies.
+    # Every step draws the same number of random numbers, so that the noise doesn't depend on the policy.
     for_x, for_y, for_slip, for_move, for_start = self._rng.random(5).tolist()
     if for_slip < self._slip:
       move = int(for_move * len(MOVES))
     else:
       x, y = action.tolist()
       move = 3 * (_sample_sign(x, for_x) + 1) + _sample_sign(y, for_y) + 1
-    landing = self._landings[self._state, move]
+    landing = int(self._landings[self._state, move])
     reward = types.CmdpReward(np.float32(self._rewards[self._state, move]), self._costs[landing].copy())
     self._state = self._start(for_start) if self._is_goal[landing] else landing
     self._time += 1
     self._last_step_count = 1
     if self._hazards_terminate and self._is_hazard[landing]:
-      self._time = None
+      self._needs_reset = True
       return dm_env.termination(reward, self._observation())
     if self._time == self._episode_length:
-      self._time = None
+      self._needs_reset = True
       return dm_env.truncation(reward, self._observation(), discount=1.0)
     return dm_env.transition(reward, self._observation(), discount=1.0)
 
@@ -183,7 +175,7 @@ class GridCmdp(core.Environment):
 
   @property
   def mujoco_version(self) -> None:
-    return None  # Also in a process that has imported MuJoCo for something else.
+    return None  # Even if something else in this process has imported MuJoCo.
 
   @property
   def constraint_names(self) -> tuple[str, ...]:
@@ -195,10 +187,10 @@ class GridCmdp(core.Environment):
 
   def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
     try:
-      solution = constrained_optimum(self, cost_limits)
+      solution = occupancy.solve(self.finite_cmdp(), cost_limits)
     except occupancy.InfeasibleError:
       return None
-    return solution.value, solution.cost_values
+    return solution.value, solution.cost_values.tolist()
 
   @property
   def next_episode(self) -> int:
@@ -213,9 +205,9 @@ class GridCmdp(core.Environment):
     return self._last_step_count
 
   @property
-  def state(self) -> int:
-    """The current state, as the policies of `occupancy` index it."""
-    return int(self._state)
+  def state(self) -> int | None:
+    """The current state, as `finite_cmdp` numbers it; None before the first episode."""
+    return self._state
 
   def render(self, height: int = 256, width: int = 256) -> np.ndarray:
     room = self._room.copy()
@@ -226,9 +218,9 @@ class GridCmdp(core.Environment):
     return room[rows[:, None], columns]
 
   def finite_cmdp(self) -> occupancy.FiniteCmdp:
-    """This environment with `MOVES` for actions. With `hazards_terminate`, one last state stands for the end."""
+    """This environment with `MOVES` as actions. With `hazards_terminate`, one more state, the last, means the end."""
     initial = np.bincount(self._starts, minlength=len(self._cells)) / len(self._starts)
-    follows = np.eye(len(self._cells))  # From where a move ends to where the next one begins.
+    follows = np.eye(len(self._cells))  # From the cell where a move ends to the one where the next begins.
     follows[self._is_goal] = initial
     transitions, rewards, costs = follows[self._landings], self._rewards, self._costs[self._landings].astype(float)
     if self._hazards_terminate:
@@ -244,7 +236,7 @@ class GridCmdp(core.Environment):
     )
 
   def _start(self, uniform: float) -> int:
-    return self._starts[int(uniform * len(self._starts))]
+    return int(self._starts[int(uniform * len(self._starts))])
 
   def _observation(self) -> dict[str, np.ndarray]:
     observation = {}
@@ -254,26 +246,6 @@ class GridCmdp(core.Environment):
       else:
         observation[name] = self._positions[self._state].copy()
     return observation
-
-
-def constrained_optimum(environment: GridCmdp, limits: Sequence[float]) -> occupancy.Solution:
-  """The largest expected return of an episode with expected costs within the limits [C]."""
-  return occupancy.solve(environment.finite_cmdp(), limits)
-
-
-def unconstrained_optimum(environment: GridCmdp) -> occupancy.Solution:
-  """The largest expected return of an episode, whatever its costs."""
-  return occupancy.solve(environment.finite_cmdp())
-
-
-def random_value(environment: GridCmdp) -> occupancy.Value:
-  """The expected return and costs of actions that are uniform in [-1, 1]^2.
-
-  E|a| = 1/2 on each axis, to both sides alike: -1, 0 and 1 with probabilities 1/4, 1/2 and 1/4.
-  """
-  cmdp = environment.finite_cmdp()
-  policy = np.outer([0.25, 0.5, 0.25], [0.25, 0.5, 0.25]).reshape(-1)
-  return occupancy.evaluate(cmdp, np.broadcast_to(policy, cmdp.rewards.shape))
 
 
 def _parse(layout: Sequence[str]) -> np.ndarray:
@@ -296,7 +268,7 @@ def _sample_sign(mean: float, uniform: float) -> int:
 
 
 def _landings(grid: np.ndarray, cells: np.ndarray) -> np.ndarray:
-  """Where each move from each cell ends without a slip, [S, 9] indices of cells."""
+  """The cell in which each move from each cell ends, without slips: indices [S, 9]."""
   walled = np.pad(grid, 1, constant_values='#')
   index = np.full(walled.shape, -1)
   index[tuple(cells.T + 1)] = np.arange(len(cells))
@@ -310,7 +282,7 @@ def _landings(grid: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 
 def _distances(landings: np.ndarray, is_goal: np.ndarray) -> np.ndarray:
-  """The fewest moves from each cell to a goal, [S]; infinite where none leads there."""
+  """The fewest moves from each cell to a goal, [S]; infinite where no path exists."""
   distances = np.where(is_goal, 0.0, np.inf)
   for _ in distances:
     distances = np.minimum(distances, 1.0 + distances[landings].min(-1))

@@ -1,4 +1,4 @@
-"""Any gymnasium environment that reports costs, as `core.Environment`."""
+"""Adapts any gymnasium environment that reports costs to `core.Environment`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,18 +15,18 @@ from lambda_kit.environments.safety_gym import loading
 
 @gin.register
 class GymnasiumTask(episodic.EpisodicEnvironment):
-  """Adapts a gymnasium environment with costs in `info`, or with safety-gymnasium's six-tuple.
+  """Adapts a gymnasium environment with costs in `info`, or whose `step` returns safety-gymnasium's six values.
 
-  Numbers of the observation become 'vector' (flattened in the order of the space), a picture in it becomes 'image'.
+  The numbers of an observation become 'vector' (flattened, in the order of the space); a picture becomes 'image'.
 
   Args:
-    seed: With the number of the episode it seeds `reset`.
+    seed: With an episode's number, it seeds `reset`.
     task: A registered id. For safety-gymnasium's navigation tasks prefer `SafetyGymnasium`, which is faster.
-    make: Called with `task` and `render_mode` to make the environment; None is `gymnasium.make`, or `making.make` for
-      safety-gymnasium's ids.
-    cost_keys: Where the C costs are found in `info`. A six-tuple's cost is under 'cost'.
-    episode_length: Simulator steps after which an episode is cut; None leaves that to the environment, whose registered
-      `max_episode_steps` is then what budgets go by.
+    make: Called with `task` and `render_mode` to make the environment. By default `gymnasium.make`, or `making.make`
+      for safety-gymnasium's ids.
+    cost_keys: Keys of the C costs in `info`. The cost among six values gets the key 'cost'.
+    episode_length: Simulator steps after which an episode is truncated; None for the environment's registered
+      `max_episode_steps`, if it has any.
   """
 
   def __init__(
@@ -145,16 +145,16 @@ def _maker(task: str) -> Callable[..., Any]:
 
     return making.make
   if task in gymnasium.registry and 'mujoco' in str(gymnasium.registry[task].entry_point):
-    opengl.import_mujoco()  # Imported by the task, it would choose an OpenGL library and perhaps fail.
+    opengl.import_mujoco()  # If the task imported it, it would choose an OpenGL library, and perhaps fail.
   return gymnasium.make
 
 
 def _leaves(space: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-  """Boxes of a nested space with the keys that lead to them."""
+  """The boxes of a nested space, with the keys that lead to them."""
   if hasattr(space, 'spaces') and hasattr(space.spaces, 'items'):
     return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*path, key))]
   if not hasattr(space, 'low'):
-    raise ValueError(f'Observations of the kind {space} are not supported: only boxes and dictionaries of them.')
+    raise ValueError(f'Observations in {space} are not supported: only boxes and dictionaries of them.')
   return [(path, space)]
 
 

@@ -1,7 +1,7 @@
 """Finite constrained MDPs, and their exact optimum by linear programming over occupation measures.
 
 The best policy of a constrained MDP over T steps solves a linear program in x[t, s, m], the probability of being in
-state s at step t and of taking action m there (Altman, Constrained Markov Decision Processes, 1999):
+state s at step t and taking action m (Altman, Constrained Markov Decision Processes, 1999):
 
   maximise    sum_tsm x[t, s, m] r[s, m]
   subject to  sum_m x[0, s, m] = initial[s]
@@ -9,10 +9,10 @@ state s at step t and of taking action m there (Altman, Constrained Markov Decis
               sum_tsm x[t, s, m] c[s, m, i] <= limits[i]                     for i = 1, ..., C
               x >= 0
 
-Given as it stands to a solver, T = 100 steps in a room of 48 cells take half a minute. Only the C limits couple the
-steps, so it is solved by Dantzig and Wolfe's decomposition: a feasible x is a mixture of the measures of
-deterministic policies, a small program finds the best mixture of those known so far, and its multipliers price the
-costs for the next one, which backward induction finds exactly. That ends when no policy improves the mixture.
+Solved directly, T = 100 steps in a room of 48 cells take half a minute. Only the C limits couple the steps, so we use
+the Dantzig-Wolfe decomposition: a feasible x is a mixture of the measures of deterministic policies. A small program
+finds the best mixture of the policies found so far; its multipliers price the costs; and backward induction finds the
+best policy for the priced rewards, which joins the mixture. This ends when no policy improves the mixture.
 
 Legend, beyond that of `types.py`: S states, M actions (finitely many, hence not A), K policies of a mixture.
 """
@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# The value that `solve` returns is at most this far below the optimum, rounding errors apart.
+# The value that `solve` returns is at most this far below the optimum, up to rounding errors.
 TOLERANCE = 1e-7
 _SOLVER_OPTIONS = {'primal_feasibility_tolerance': 1e-9, 'dual_feasibility_tolerance': 1e-9}
-# SciPy is imported by the functions that need it: it is slow to import, and most runs solve no linear program.
+# SciPy is imported inside functions: it is slow to import, and most runs solve no linear program.
 
 
 class FiniteCmdp(NamedTuple):
@@ -46,7 +46,7 @@ class Value(NamedTuple):
 
 
 class Solution(NamedTuple):
-  """An optimal policy, and what it attains."""
+  """An optimal policy and its value."""
 
   value: float
   cost_values: np.ndarray  # [C]
@@ -56,11 +56,6 @@ class Solution(NamedTuple):
 
 class InfeasibleError(ValueError):
   """No policy keeps all costs within the limits."""
-
-
-def uniform_policy(cmdp: FiniteCmdp) -> np.ndarray:
-  """The stationary policy [S, M] that takes all actions with the same probability."""
-  return np.full(cmdp.rewards.shape, 1.0 / cmdp.rewards.shape[-1])
 
 
 def evaluate(cmdp: FiniteCmdp, policy: np.ndarray) -> Value:
@@ -83,39 +78,40 @@ def occupation_measure(cmdp: FiniteCmdp, policy: np.ndarray) -> np.ndarray:
 
 
 def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
-  """Returns the best of all policies, which depends on time, by the linear program at the head of this file.
+  """Returns the best of all policies, time-dependent ones included, by the linear program at the top of this file.
 
   Args:
-    cmdp: the constrained MDP.
-    limits: [C] largest expected sums of costs over an episode; None for the unconstrained optimum.
+    cmdp: The constrained MDP.
+    limits: [C], largest expected sums of costs over an episode; None for the unconstrained optimum.
 
   Returns:
     The optimum. Its actions are uniform in states that it never visits.
 
   Raises:
-    InfeasibleError: if no policy keeps within the limits.
+    InfeasibleError: No policy stays within the limits.
   """
   _check(cmdp)
   x = occupation_measure(cmdp, _greedy_policy(cmdp, cmdp.rewards))
   if limits is None:
     return Solution(*_value(cmdp, x), _conditional(x), np.zeros(cmdp.costs.shape[-1]))
-  limits = np.asarray(limits, float)
-  _check_shape(limits, cmdp.costs.shape[-1:])
-  # First with rewards of zero, for some mixture within the limits; then for the best one.
-  measures, excess = [x], None
+  ceilings = np.asarray(limits, float)
+  _check_shape(ceilings, cmdp.costs.shape[-1:])
+  measures = [x]
+  excess: float | None = None
+  # First with zero rewards, to find a mixture within the limits; then with the rewards, to find the best one.
   for objective in (np.zeros_like(cmdp.rewards), cmdp.rewards):
     max_excess = excess
     while True:
-      weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), limits, max_excess)
+      weights, excess, bound, multipliers = _best_mixture(cmdp, objective, np.stack(measures), ceilings, max_excess)
       priced = objective - cmdp.costs @ multipliers
       x = occupation_measure(cmdp, _greedy_policy(cmdp, priced))
-      # A policy that is in the mixture already improves it by rounding errors only.
+      # A policy that is already in the mixture improves it by rounding errors only.
       if np.sum(x * priced) <= bound + TOLERANCE or any(np.array_equal(x, known) for known in measures):
         break
       measures.append(x)
     if excess > TOLERANCE:
       raise InfeasibleError(
-        f'No policy keeps the expected costs of an episode within {limits}: '
+        f'No policy keeps the expected costs of an episode within {ceilings}: '
         f'one of them exceeds its limit by {excess:.3g} at least.'
       )
   x = np.einsum('k,ktsm->tsm', weights, np.stack(measures))
@@ -123,22 +119,22 @@ def solve(cmdp: FiniteCmdp, limits: Sequence[float] | None = None) -> Solution:
 
 
 def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, max_rounds: int = 20) -> Solution:
-  """Returns a good policy among those that don't look at the time, as agents without a clock don't.
+  """Returns a good stationary policy, the kind that agents without a clock can learn.
 
-  The best stationary policy over T steps is no linear program. With a discount of 1 - 1/T it is one, in x[s, m], and
-  its policy is evaluated exactly over the T steps; the limits that the program sees are shifted until the costs over T
-  steps keep the true ones. The value is thus attained, and a lower bound on what stationary policies can attain.
+  Finding the best stationary policy over T steps is not a linear program. With a discount of 1 - 1/T it is one, in
+  x[s, m], and we evaluate its policy exactly over T steps. The program's limits are shifted until the costs over T
+  steps stay within the true ones. So the value is attained, and is a lower bound on the best stationary policy's.
 
   Args:
-    cmdp: the constrained MDP.
-    limits: [C] largest expected sums of costs over an episode, or None.
-    max_rounds: of shifting the limits.
+    cmdp: The constrained MDP.
+    limits: [C], largest expected sums of costs over an episode; None for no limits.
+    max_rounds: How often the limits may be shifted.
 
   Returns:
     The policy [S, M], its exact value and costs over T steps, and the multipliers of the discounted program.
 
   Raises:
-    InfeasibleError: if no policy within the limits was found.
+    InfeasibleError: No policy within the limits was found.
   """
   from scipy import sparse
 
@@ -148,12 +144,12 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
   discount = 1.0 - 1.0 / cmdp.horizon
   leave = sparse.kron(sparse.eye(num_states), np.ones((1, num_actions)))
   enter = sparse.csr_matrix(cmdp.transitions.reshape(pairs, num_states).T)
-  # Without limits, those that no policy can exceed.
-  limits = cmdp.horizon * cmdp.costs.max((0, 1)) if limits is None else np.asarray(limits, float)
-  _check_shape(limits, cmdp.costs.shape[-1:])
-  shifted = limits
+  # No limits: those that no policy can exceed.
+  ceilings = np.asarray(cmdp.horizon * cmdp.costs.max((0, 1)) if limits is None else limits, float)
+  _check_shape(ceilings, cmdp.costs.shape[-1:])
+  shifted = ceilings
   for _ in range(max_rounds):
-    # The measure sums to T: (1 - discount) T = 1 enters in the initial states.
+    # The measure sums to T, since (1 - discount) T = 1 enters through the initial states.
     result = _linear_program(
       -cmdp.rewards.reshape(pairs),
       A_ub=cmdp.costs.reshape(pairs, -1).T,
@@ -165,18 +161,18 @@ def solve_stationary(cmdp: FiniteCmdp, limits: Sequence[float] | None = None, ma
       break
     policy = _conditional(np.maximum(result.x, 0.0).reshape(num_states, num_actions))
     value, cost_values = evaluate(cmdp, policy)
-    excess = cost_values - limits
+    excess = cost_values - ceilings
     multipliers = np.maximum(-result.ineqlin.marginals, 0.0)
     if np.all(excess <= 1e-6) and np.all((excess >= -1e-6) | (multipliers == 0.0)):
       return Solution(value, cost_values, policy, multipliers)
     shifted = shifted - excess
-  raise InfeasibleError(f'Found no stationary policy with expected costs of an episode within {limits}.')
+  raise InfeasibleError(f'Found no stationary policy with expected costs of an episode within {ceilings}.')
 
 
 def _best_mixture(
   cmdp: FiniteCmdp, objective: np.ndarray, measures: np.ndarray, limits: np.ndarray, max_excess: float | None
 ) -> tuple[np.ndarray, float, float, np.ndarray]:
-  """Mixes measures [K, T, S, M] for the largest sum of `objective` [S, M], less the excess over the limits [C].
+  """Mixes measures [K, T, S, M] to maximise the sum of `objective` [S, M], minus the excess over the limits [C].
 
   Returns:
     The weights [K], the excess, the value of the Lagrangian that a new measure must exceed to improve the mixture,
@@ -185,7 +181,7 @@ def _best_mixture(
   num_measures = len(measures)
   values = np.einsum('ktsm,sm->k', measures, objective)
   costs = np.einsum('ktsm,smc->kc', measures, cmdp.costs)
-  # Variables are the weights and the excess. SciPy minimises, hence the signs of the values and of the marginals.
+  # The variables are the weights and the excess. SciPy minimises, hence the signs of values and marginals.
   result = _linear_program(
     np.append(-values, 1.0),
     A_ub=np.column_stack([costs.T, -np.ones(len(limits))]),
@@ -201,7 +197,7 @@ def _best_mixture(
 
 
 def _linear_program(objective: np.ndarray, **constraints: Any) -> Any:
-  """Minimises as SciPy's `linprog` does."""
+  """SciPy's `linprog`, with our tolerances."""
   from scipy import optimize
 
   return optimize.linprog(objective, options=_SOLVER_OPTIONS, **constraints)

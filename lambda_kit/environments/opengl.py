@@ -1,6 +1,6 @@
-"""Headless OpenGL: which back end works, one context for the process, and what to do when there is none.
+"""Headless OpenGL: finds a back end that works, and keeps one context for the process.
 
-`python -m lambda_kit.environments.opengl` prints what each back end says; set-up and the doctor call it.
+`python -m lambda_kit.environments.opengl` tries all back ends and prints what they say.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from lambda_kit import errors
 BACKENDS = ('egl', 'osmesa')
 PACKAGES = 'libegl1 libgl1-mesa-dri libopengl0 libosmesa6'
 
-# What PyOpenGL and MuJoCo say when a library is missing, and which one it is.
+# A fragment of PyOpenGL's or MuJoCo's error, its cause, and the packages to install.
 _KNOWN_FAILURES = (
   ('eglQueryString', 'the EGL library is missing', 'libegl1'),
   ('Cannot initialize a EGL device display', 'EGL finds no driver', 'libgl1-mesa-dri'),
@@ -31,19 +31,19 @@ _KNOWN_FAILURES = (
 
 
 class OpenGLError(errors.UserError):
-  """Nothing can be rendered here. The message holds the remedy."""
+  """No back end can render. The message holds the remedy."""
 
 
 class Probe(NamedTuple):
-  """What a back end answered when it was tried in a process of its own."""
+  """The result of trying a back end in its own process."""
 
   backend: str
   works: bool
-  detail: str  # The renderer's name, or what went wrong with its remedy.
+  detail: str  # The renderer's name, or what failed and its remedy.
 
 
 def candidates() -> tuple[str, ...]:
-  """Back ends in the order of preference: the one MUJOCO_GL names, or else all."""
+  """The back ends to try, in order of preference: the one that MUJOCO_GL names, or all."""
   wanted = os.environ.get('MUJOCO_GL', '').lower().strip()
   if not wanted:
     return BACKENDS
@@ -55,7 +55,7 @@ def candidates() -> tuple[str, ...]:
 
 
 def explain(error: BaseException | str) -> str:
-  """Turns a back end's complaint into its cause and remedy."""
+  """Turns a back end's error into its cause and remedy."""
   text = str(error)
   for fragment, cause, packages in _KNOWN_FAILURES:
     if fragment in text:
@@ -64,26 +64,26 @@ def explain(error: BaseException | str) -> str:
 
 
 _context: Any = None
-_backend: str | None = None
+_backend = ''
 _target: Any = None  # The renderer whose buffer is being drawn into.
 
 
 def make_current() -> str:
-  """Makes the process's only OpenGL context current, creating it at the first call, and returns its back end.
+  """Makes the process's only OpenGL context current, and returns its back end. The first call creates it.
 
-  One context serves all cameras of a process: with a second one, pictures came back as garbage.
+  All cameras of a process share one context: with a second one, pictures came back as garbage.
   """
   global _context, _backend, _target
   if _context is None:
-    # Before the driver loads. Pictures of 64x64 are one tile, so more threads only add hand-overs; 0 rasterises in
-    # the calling thread.
+    # To be set before the driver loads. A 64x64 picture is one tile, so more threads only add hand-overs; 0 rasterises
+    # in the calling thread.
     os.environ.setdefault('LP_NUM_THREADS', '0')
-    logging.getLogger('OpenGL').setLevel(logging.WARNING)  # It says at length what it can do without.
+    logging.getLogger('OpenGL').setLevel(logging.WARNING)  # It logs every optional module that is missing.
     failures = []
     for backend in candidates():
       try:
         module = importlib.import_module(f'mujoco.{backend}')
-        # It is freed at its end, even if it fails before it has one.
+        # `GLContext.__del__` reads it, even if `__init__` failed before setting it.
         module.GLContext._context = None
         context = module.GLContext(64, 64)
         context.make_current()
@@ -97,7 +97,7 @@ def make_current() -> str:
       break
     else:
       raise OpenGLError(
-        'No OpenGL back end works, so cameras can not render:\n'
+        'No OpenGL back end works, so cameras cannot render:\n'
         + '\n'.join(failures)
         + f'\nOn Debian and Ubuntu one command installs all: apt-get install --no-install-recommends '
         f'{PACKAGES}\nTasks on vector observations need no OpenGL.'
@@ -108,7 +108,7 @@ def make_current() -> str:
 
 
 def draw_into(renderer: Any) -> None:
-  """Directs what is drawn next to the off-screen buffer of an `MjrContext`; each camera has one."""
+  """Makes the off-screen buffer of an `MjrContext` the target of what is drawn next; each camera has one."""
   global _target
   if _target is renderer:
     return
@@ -119,7 +119,7 @@ def draw_into(renderer: Any) -> None:
 
 
 class SharedContext:
-  """The process's context in the form in which gymnasium's viewers ask for one of their own."""
+  """The process's context, with the interface that gymnasium's viewers expect of their own."""
 
   def __init__(self, width: int = 0, height: int = 0):
     del width, height
@@ -129,13 +129,13 @@ class SharedContext:
     make_current()
 
   def free(self) -> None:
-    """Does nothing: others may still draw."""
+    """Does nothing: others may still be drawing."""
 
 
 @contextlib.contextmanager
 def shared_viewers() -> Iterator[None]:
-  """While this is active, viewers that gymnasium makes draw into the process's context."""
-  make_current()  # In gymnasium's hands, what is missing would go unsaid.
+  """While active, the viewers that gymnasium makes draw into the process's context."""
+  make_current()  # Here, since gymnasium would hide which library is missing.
   rendering = importlib.import_module('gymnasium.envs.mujoco.mujoco_rendering')
   renderers = rendering._ALL_RENDERERS
   with mock.patch.dict(renderers, dict.fromkeys(renderers, SharedContext)):
@@ -143,7 +143,7 @@ def shared_viewers() -> Iterator[None]:
 
 
 def free() -> None:
-  """Frees the context; left to the garbage collector at exit, it prints an error."""
+  """Frees the context. Left to the garbage collector, it would print an error at exit."""
   global _context, _target
   if _context is not None:
     _context.free()
@@ -151,7 +151,7 @@ def free() -> None:
 
 
 def _forget_pyopengl() -> None:
-  """PyOpenGL binds to one platform at import. After a failure, forget it so that the next platform can be tried."""
+  """PyOpenGL binds to one platform at import; after a failure it has to be forgotten before the next can be tried."""
   os.environ.pop('PYOPENGL_PLATFORM', None)
   for name in list(sys.modules):
     if name == 'OpenGL' or name.startswith(('OpenGL.', 'mujoco.egl', 'mujoco.osmesa')):
@@ -159,7 +159,7 @@ def _forget_pyopengl() -> None:
 
 
 def probe(backend: str, timeout: float = 60.0) -> Probe:
-  """Tries a back end in a process of its own."""
+  """Tries a back end in its own process."""
   command = [sys.executable, '-m', 'lambda_kit.environments.opengl', '--probe']
   environment = dict(os.environ, MUJOCO_GL=backend)
   environment.pop('PYOPENGL_PLATFORM', None)
@@ -189,7 +189,7 @@ def _probe_here() -> Probe:
 
 
 def import_mujoco() -> Any:
-  """Imports MuJoCo without its own choice of an OpenGL library, which fails at import where there is none."""
+  """Imports MuJoCo without letting it choose an OpenGL library: without one, that fails at import."""
   if 'mujoco' in sys.modules:
     return sys.modules['mujoco']
   chosen = os.environ.get('MUJOCO_GL')

@@ -1,4 +1,4 @@
-"""From an environment to the facts about it that everything else reads."""
+"""Makes the `EnvironmentSpec` of an environment."""
 
 from collections.abc import Sequence
 import math
@@ -10,11 +10,11 @@ from lambda_kit import errors
 
 
 def make_spec(environment: core.Environment, cost_limit: float | Sequence[float]) -> core.EnvironmentSpec:
-  """The facts about an environment, with limits on its costs.
+  """Collects the facts about an environment, with the limits on its costs.
 
   Args:
-    environment: As the agent sees it, action repeat included.
-    cost_limit: d, of the undiscounted costs of an episode: one for all constraints, or one for each.
+    environment: As the agent sees it, with the action repeat.
+    cost_limit: d, on an episode's undiscounted costs: one for all constraints, or one for each.
   """
   names = tuple(environment.constraint_names)
   return core.EnvironmentSpec(
@@ -29,7 +29,7 @@ def make_spec(environment: core.Environment, cost_limit: float | Sequence[float]
 
 
 def _check_limits(cost_limit: Any, names: tuple[str, ...]) -> tuple[float, ...]:
-  """One limit for each constraint, [C]."""
+  """Returns a limit for each constraint, [C]."""
   is_sequence = isinstance(cost_limit, Sequence) and not isinstance(cost_limit, str)
   limits = tuple(cost_limit) if is_sequence else (cost_limit,) * len(names)
   if len(limits) not in (1, len(names)):
@@ -39,7 +39,9 @@ def _check_limits(cost_limit: Any, names: tuple[str, ...]) -> tuple[float, ...]:
     )
   for limit in limits:
     if isinstance(limit, bool) or not isinstance(limit, numbers.Real):
-      raise errors.SetupError(f'experiment.cost_limit = {cost_limit!r}: {limit!r} is no number; give one such as 25.0.')
+      raise errors.SetupError(
+        f'experiment.cost_limit = {cost_limit!r}: {limit!r} is not a number; write one such as 25.0.'
+      )
     if not math.isfinite(limit):
       raise errors.SetupError(
         f'experiment.cost_limit = {cost_limit}: a limit must be finite; to train without '

@@ -11,10 +11,11 @@ import tree
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
+from lambda_kit.environments import episodic
 
 
 class EnvironmentWrapper(core.Environment):
-  """Passes everything on to the wrapped environment; subclasses change what they must."""
+  """Forwards everything to the wrapped environment; subclasses override what they change."""
 
   def __init__(self, environment: core.Environment):
     self._environment = environment
@@ -82,8 +83,7 @@ class EnvironmentWrapper(core.Environment):
 class ActionRepeat(EnvironmentWrapper):
   """Repeats each action, sums rewards and costs, and stops early at the end of an episode.
 
-  An environment with a method `step_many(action, count)` is asked to do it itself: it can then leave out the
-  observations that nobody sees.
+  An `EpisodicEnvironment` repeats actions itself, and saves the observations in between.
   """
 
   def __init__(self, environment: core.Environment, count: int):
@@ -98,7 +98,7 @@ class ActionRepeat(EnvironmentWrapper):
     return self._environment.reset()
 
   def step(self, action: np.ndarray) -> dm_env.TimeStep:
-    if hasattr(self._environment, 'step_many'):
+    if isinstance(self._environment, episodic.EpisodicEnvironment):
       timestep = self._environment.step_many(action, self._count)
       self._step_count = self._environment.last_step_count
       return timestep
@@ -107,7 +107,7 @@ class ActionRepeat(EnvironmentWrapper):
     for _ in range(self._count):
       timestep = self._environment.step(action)
       self._step_count += self._environment.last_step_count
-      if timestep.first():  # The step was taken as a reset, as dm_env asks after the end of an episode.
+      if timestep.first():  # After the end of an episode, dm_env's `step` resets.
         return timestep
       reward = reward + timestep.reward.reward
       cost = cost + timestep.reward.cost
@@ -117,7 +117,7 @@ class ActionRepeat(EnvironmentWrapper):
     return timestep._replace(reward=types.CmdpReward(reward, cost), discount=discount)
 
   def optimum(self, cost_limits: Sequence[float]) -> tuple[float, Sequence[float]] | None:
-    return super().optimum(cost_limits) if self._count == 1 else None  # Repeated actions make another problem.
+    return super().optimum(cost_limits) if self._count == 1 else None  # Repeating actions changes the problem.
 
   def reward_spec(self):
     return tree.map_structure(self._sum_spec, self._environment.reward_spec())
@@ -141,13 +141,13 @@ class ActionRepeat(EnvironmentWrapper):
 
 
 class RescaleActions(EnvironmentWrapper):
-  """Presents a bounded action space as [-1, 1]; actions outside are clipped."""
+  """Rescales a bounded action space to [-1, 1]; actions outside are clipped."""
 
   def __init__(self, environment: core.Environment):
     super().__init__(environment)
     spec = environment.action_spec()
     if not (np.all(np.isfinite(spec.minimum)) and np.all(np.isfinite(spec.maximum))):
-      raise ValueError(f'Actions without bounds can not be rescaled to [-1, 1]: {spec}.')
+      raise ValueError(f'Actions without bounds cannot be rescaled to [-1, 1]: {spec}.')
     self._low = np.broadcast_to(spec.minimum, spec.shape).astype(np.float64)
     self._high = np.broadcast_to(spec.maximum, spec.shape).astype(np.float64)
     self._spec = specs.BoundedArray(spec.shape, np.float32, -1.0, 1.0, name=spec.name)
@@ -165,7 +165,7 @@ class RescaleActions(EnvironmentWrapper):
 
 
 class SinglePrecision(EnvironmentWrapper):
-  """Gives all floating point numbers of a time step as float32, and refuses numbers that are not finite."""
+  """Converts all floating-point numbers of a time step to float32, and refuses non-finite ones."""
 
   def __init__(self, environment: core.Environment):
     super().__init__(environment)
@@ -207,8 +207,8 @@ class NonFiniteError(errors.UserError, ValueError):
 def _check_finite(what: str, value: np.ndarray) -> None:
   if value.dtype == np.float32 and not np.isfinite(value).all():
     raise NonFiniteError(
-      f'The environment returned {what} with entries that are not finite: {value}. The simulation is likely '
-      'unstable: check the actions and the task, or lower the time step of the simulator.'
+      f'The environment returned {what} with entries that are not finite: {value}. The simulation is probably '
+      "unstable: check the actions and the task, or reduce the simulator's time step."
     )
 
 

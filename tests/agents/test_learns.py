@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from lambda_kit.environments import grid_cmdp
+from lambda_kit.environments import occupancy
+from tests.fakes import grid
 from tests.faults import runs
 
 # The straight way to the goal leads through a hazard. Going around it takes as many moves.
@@ -39,7 +41,7 @@ def test_lambda_learns_to_go_around_a_hazard(tmp_path):
   last = runs.rows(workdir, 'evaluation')[-2:]
   episode_return, cost_return = (np.mean([row[name] for row in last]) for name in ('episode_return', 'cost_return'))
   environment = grid_cmdp.GridCmdp(0, layout=_LAYOUT, episode_length=50)
-  random, optimum = grid_cmdp.random_value(environment), grid_cmdp.constrained_optimum(environment, [_LIMIT])
+  random, optimum = grid.random_value(environment), occupancy.solve(environment.finite_cmdp(), [_LIMIT])
   # At least 85% of the way from random actions to the optimum.
   assert episode_return >= 0.15 * random.value + 0.85 * optimum.value and cost_return <= _LIMIT, last
   # Random actions cost more than the limit, and the agent stays below it in training, too, once it has learned.

@@ -8,7 +8,10 @@ import numpy as np
 import gin
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
+from tests.fakes import grid
 
+# Limits that bind in the default room, by number of constraints.
+_LIMITS = {1: (5.0,), 2: (2.5, 2.5)}
 # Small enough for a goal and hazards of both types within a few steps.
 SMALL = ('S1G', 'S#.', '.2.')
 
@@ -268,11 +271,11 @@ class ExactValueTest(parameterized.TestCase):
     errors = np.sqrt(expected * (1.0 - expected) / len(states))
     self.assertLess(np.max(np.abs(frequencies - expected) / errors), 4.0)
     # The same from the finite problem.
-    kernel = grid_cmdp.move_probabilities(np.array([0.3, -0.7])) @ environment.finite_cmdp().transitions[5]
+    kernel = grid.move_probabilities(np.array([0.3, -0.7])) @ environment.finite_cmdp().transitions[5]
     np.testing.assert_allclose(kernel.reshape(3, 4)[:, :3], expected)
 
   def test_each_move_is_an_action(self):
-    np.testing.assert_array_equal(grid_cmdp.move_probabilities(grid_cmdp.MOVES), np.eye(9))
+    np.testing.assert_array_equal(grid.move_probabilities(grid_cmdp.MOVES), np.eye(9))
 
   @parameterized.parameters(
     dict(num_constraints=1), dict(num_constraints=2), dict(num_constraints=2, hazards_terminate=True)
@@ -281,7 +284,7 @@ class ExactValueTest(parameterized.TestCase):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
     rng = np.random.default_rng(1)
     sums = _play(environment, lambda t, state: rng.uniform(-1.0, 1.0, 2), num_episodes=3000)
-    value, cost_values = grid_cmdp.random_value(environment)
+    value, cost_values = grid.random_value(environment)
     _assert_mean(sums, np.append(value, cost_values))
 
   @parameterized.parameters(
@@ -289,8 +292,8 @@ class ExactValueTest(parameterized.TestCase):
   )
   def test_optimal_policy_earns_the_optimum(self, **kwargs):
     environment = _make(layout=SMALL, episode_length=12, slip=0.3, shaping=0.7, **kwargs)
-    total, num_constraints = grid_cmdp.unconstrained_optimum(environment).cost_values.sum(), kwargs['num_constraints']
-    solution = grid_cmdp.constrained_optimum(environment, np.full(num_constraints, 0.5 * total / num_constraints))
+    total, num_constraints = occupancy.solve(environment.finite_cmdp()).cost_values.sum(), kwargs['num_constraints']
+    solution = occupancy.solve(environment.finite_cmdp(), np.full(num_constraints, 0.5 * total / num_constraints))
     cumulative, rng = np.cumsum(solution.policy, axis=-1), np.random.default_rng(1)
 
     def act(t, state):
@@ -303,36 +306,36 @@ class DefaultRoomTest(parameterized.TestCase):
   @parameterized.parameters(1, 2)
   def test_the_default_limits_bind(self, num_constraints):
     environment = _make(num_constraints=num_constraints)
-    limits = np.array(grid_cmdp.DEFAULT_LIMITS[num_constraints])
-    optimum = grid_cmdp.constrained_optimum(environment, limits)
-    unconstrained = grid_cmdp.unconstrained_optimum(environment)
+    limits = np.array(_LIMITS[num_constraints])
+    optimum = occupancy.solve(environment.finite_cmdp(), limits)
+    unconstrained = occupancy.solve(environment.finite_cmdp())
     np.testing.assert_allclose(optimum.cost_values, limits, atol=1e-5)
     self.assertGreater(optimum.multipliers.min(), 0.1)
     self.assertGreater(unconstrained.cost_values.sum(), 3.0 * limits.sum())
-    self.assertLess(grid_cmdp.random_value(environment).value, 0.1 * optimum.value)
+    self.assertLess(grid.random_value(environment).value, 0.1 * optimum.value)
     self.assertLess(optimum.value, 0.9 * unconstrained.value)
     # A policy that keeps clear of the pond altogether is clearly worse.
-    self.assertLess(grid_cmdp.constrained_optimum(environment, 0.1 * limits).value, 0.9 * optimum.value)
+    self.assertLess(occupancy.solve(environment.finite_cmdp(), 0.1 * limits).value, 0.9 * optimum.value)
 
   def test_numbers_of_the_documentation(self):
     one, two = _make(), _make(num_constraints=2)
-    random, unconstrained = grid_cmdp.random_value(one), grid_cmdp.unconstrained_optimum(one)
+    random, unconstrained = grid.random_value(one), occupancy.solve(one.finite_cmdp())
     np.testing.assert_allclose([random.value, *random.cost_values], [0.93, 21.9], atol=0.05)
     np.testing.assert_allclose([unconstrained.value, *unconstrained.cost_values], [25.86, 53.3], atol=0.05)
-    self.assertAlmostEqual(grid_cmdp.constrained_optimum(one, [5.0]).value, 22.83, delta=0.005)
-    self.assertAlmostEqual(grid_cmdp.constrained_optimum(two, [2.5, 2.5]).value, 22.80, delta=0.005)
+    self.assertAlmostEqual(occupancy.solve(one.finite_cmdp(), [5.0]).value, 22.83, delta=0.005)
+    self.assertAlmostEqual(occupancy.solve(two.finite_cmdp(), [2.5, 2.5]).value, 22.80, delta=0.005)
 
   @parameterized.parameters(1, 2)
   def test_policies_without_a_clock_and_without_randomness_come_within_two_percent(self, num_constraints):
     # So an agent that sees neither time nor is evaluated on samples of its policy can still be held to the optimum.
     environment = _make(num_constraints=num_constraints)
-    cmdp, limits = environment.finite_cmdp(), grid_cmdp.DEFAULT_LIMITS[num_constraints]
-    optimum = grid_cmdp.constrained_optimum(environment, limits).value
+    cmdp, limits = environment.finite_cmdp(), _LIMITS[num_constraints]
+    optimum = occupancy.solve(environment.finite_cmdp(), limits).value
     stationary = occupancy.solve_stationary(cmdp, limits)
     self.assertLess(stationary.value, optimum)
     self.assertGreater(stationary.value, 0.98 * optimum)
     mean_actions = stationary.policy @ grid_cmdp.MOVES
-    value, cost_values = occupancy.evaluate(cmdp, grid_cmdp.move_probabilities(mean_actions))
+    value, cost_values = occupancy.evaluate(cmdp, grid.move_probabilities(mean_actions))
     self.assertGreater(value, 0.98 * optimum)
     self.assertTrue(np.all(cost_values < np.add(limits, 1e-5)))
 

@@ -20,6 +20,10 @@ def _random_cmdp(seed: int, num_states=4, num_actions=3, num_constraints=2, hori
   )
 
 
+def _uniform_policy(cmdp: occupancy.FiniteCmdp) -> np.ndarray:
+  return np.full(cmdp.rewards.shape, 1.0 / cmdp.rewards.shape[-1])
+
+
 def _binding_limits(cmdp: occupancy.FiniteCmdp) -> np.ndarray:
   """Half way from the least that all costs together can be to what the unconstrained optimum costs."""
   frugal = occupancy.solve(cmdp._replace(rewards=-cmdp.costs.sum(-1)))
@@ -93,12 +97,12 @@ class EvaluateTest(parameterized.TestCase):
 
   def test_uniform_policy(self):
     # Half of ten steps each way.
-    value, cost_values = occupancy.evaluate(_bandit(10), occupancy.uniform_policy(_bandit(10)))
+    value, cost_values = occupancy.evaluate(_bandit(10), _uniform_policy(_bandit(10)))
     np.testing.assert_allclose([value, *cost_values], [5.0, 5.0, 5.0])
 
   def test_refuses_what_is_no_probability(self):
     cmdp = _random_cmdp(0)
-    policy = occupancy.uniform_policy(cmdp)
+    policy = _uniform_policy(cmdp)
     with self.assertRaisesRegex(ValueError, 'policy must hold probabilities'):
       occupancy.evaluate(cmdp, 2.0 * policy)
     with self.assertRaisesRegex(ValueError, 'transitions must hold probabilities'):
@@ -207,7 +211,7 @@ class SolveStationaryTest(parameterized.TestCase):
     # and then it gets stuck there, too, or ends beyond the limits: of several starts the best counts.
     found = []
     for share in (0.5, 0.7, 0.8, 0.9, 0.95):
-      start = np.log(share * solution.policy + (1.0 - share) * occupancy.uniform_policy(cmdp)).reshape(-1)
+      start = np.log(share * solution.policy + (1.0 - share) * _uniform_policy(cmdp)).reshape(-1)
       search = optimize.minimize(lambda logits: -evaluate(logits).value, start, method='SLSQP', constraints=[within])
       if np.min(within['fun'](search.x)) > -1e-6:
         found.append(-search.fun)

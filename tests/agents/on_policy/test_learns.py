@@ -18,6 +18,7 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import occupancy
 from lambda_kit.safety import softplus
 from lambda_kit.training import rollout_loop
+from tests.fakes import grid
 from tests.fakes import loops
 from tests.fakes import specs
 
@@ -37,7 +38,7 @@ def _policy_value(environment: grid_cmdp.GridCmdp, learner) -> occupancy.Value:
   positions = {'vector': environment._positions}
   policy = networks.policy.apply(variables['policy'], gaussian.normalize(variables['normalizer'], positions))
   actions = jax.vmap(policy.sample)(jax.random.split(jax.random.PRNGKey(0), 4000))
-  return occupancy.evaluate(environment.finite_cmdp(), grid_cmdp.move_probabilities(actions).mean(axis=0))
+  return occupancy.evaluate(environment.finite_cmdp(), grid.move_probabilities(actions).mean(axis=0))
 
 
 def _train(method, cost_limit, epochs) -> occupancy.Value:
@@ -61,7 +62,7 @@ def _train(method, cost_limit, epochs) -> occupancy.Value:
 @pytest.mark.slow
 def test_ppo_finds_the_unconstrained_optimum():
   found = _train(ppo.Ppo(learning_rate=3e-4), _LIMIT, epochs=100)
-  optimum = grid_cmdp.unconstrained_optimum(grid_cmdp.GridCmdp(seed=0))
+  optimum = occupancy.solve(grid_cmdp.GridCmdp(seed=0).finite_cmdp())
   assert found.value >= 0.97 * optimum.value and found.cost_values[0] > 8 * _LIMIT, found
 
 
@@ -80,5 +81,5 @@ def test_ppo_finds_the_unconstrained_optimum():
 )
 def test_constrained_methods_end_within_the_limit_and_close_to_the_optimum(method):
   found = _train(method, _LIMIT - 1.0, epochs=100)
-  optimum = grid_cmdp.constrained_optimum(grid_cmdp.GridCmdp(seed=0), [_LIMIT])
+  optimum = occupancy.solve(grid_cmdp.GridCmdp(seed=0).finite_cmdp(), [_LIMIT])
   assert found.cost_values[0] <= _LIMIT and found.value >= 0.85 * optimum.value, found
