@@ -1,4 +1,4 @@
-"""How an agent's bounds on costs compare with what its policy then costs."""
+"""Calibration: an agent's bounds on costs beside the costs that its policy then incurs."""
 
 from collections.abc import Callable, Sequence
 import json
@@ -12,14 +12,14 @@ from lambda_kit import errors
 from lambda_kit import files
 from lambda_kit import types
 
-# Plays an episode, given its number: its observations [T + 1, ...], actions [T, A] and costs [T, C].
+# Plays the episode of a given number. Returns observations [T + 1, ...], actions [T, A] and costs [T, C].
 Watch = Callable[[int], tuple[types.Observation, np.ndarray, np.ndarray]]
 
 _BINS = 10
 
 
 class NothingToCalibrateError(errors.UserError):
-  """The agent bounds no costs."""
+  """There are no forecasts of costs to compare."""
 
 
 def write_calibration(
@@ -33,27 +33,27 @@ def write_calibration(
   folder: pathlib.Path,
   name: str,
 ) -> dict[str, Any]:
-  """Plays episodes as in training, with the policy's noise, and compares each H steps of them with their forecasts.
+  """Plays episodes with the policy's exploration noise, and compares costs within the horizon with their forecasts.
 
-  Once in new episodes, and once more in episodes that the agent has learned from, from their first time steps on:
-  models that are right about these and wrong about those have seen too few.
+  It does so in new episodes, and in episodes that start like those of training. Models that are right only in the
+  latter have seen too few.
 
   Args:
     forecaster: The agent's; None if it doesn't bound costs by models.
-    constraint_names: Of the C costs.
+    constraint_names: Names of the C costs.
     watch_new: Plays new episodes.
-    watch_trained: Plays episodes of training.
-    num_episodes: How many to play, of each kind.
-    num_trained: How many episodes the agent has learned from.
-    title: Of the figure.
-    folder: Where to write `name`.json, which is what is returned, and `name`.png and .svg.
-    name: Of the files.
+    watch_trained: Plays episodes of training again.
+    num_episodes: Number of episodes to play, of each kind.
+    num_trained: Number of episodes that the agent has learned from.
+    title: Title of the figure.
+    folder: Where to write `name`.json, which holds what is returned, and `name`.png and .svg.
+    name: Stem of the file names.
 
   Returns:
-    `horizon`, `episodes`, and for each constraint what `compare` finds: `constraints` for new episodes, and `trained`
-    for as many of training, or all of these if there are fewer.
+    `horizon`, `episodes`, and the results of `compare` by constraint: `constraints` for new episodes, `trained` for
+    `num_episodes` episodes of training (all of them if there are fewer).
   """
-  # Here, since Matplotlib is slow to import.
+  # Imported here because Matplotlib is slow to import.
   from lambda_kit.analysis import calibration_figures
   from lambda_kit.analysis import drawing
 
@@ -83,9 +83,9 @@ def write_calibration(
 def _windows(
   observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: core.CostForecaster
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-  """Of each H steps of an episode, expected costs, those with given actions, their bound and realised costs.
+  """Every window of H steps of an episode: expected costs, costs expected given the actions, bound, realised costs.
 
-  All are [T - H + 1, H, C], but for the bound, which is [T - H + 1, C].
+  All are [T - H + 1, H, C], except for the bound, which is [T - H + 1, C].
   """
   if len(action) < forecaster.horizon:
     raise NothingToCalibrateError(
@@ -100,17 +100,26 @@ def _windows(
 def compare(
   expected_steps: np.ndarray, given_steps: np.ndarray, bounds: np.ndarray, realised_steps: np.ndarray
 ) -> dict[str, Any]:
-  """Compares forecasts of M moments, [M, H] step by step and bounds [M] on their sums, with what followed, [M, H].
+  """Compares forecasts at M time steps with the costs of the H steps that followed each of them.
+
+  Args:
+    expected_steps: [M, H], the mean over models of the cost of each step, under the policy.
+    given_steps: [M, H], likewise given the recorded actions: models can then be wrong about dynamics and costs, but not
+      about the policy.
+    bounds: [M], on the sums over H steps.
+    realised_steps: [M, H], the costs that were observed.
 
   Returns:
-    `moments`: M; `mean`, `given_actions`, `bound` and `realised`: their means, where `given_actions` is what models
-    expect given the recorded actions, so that they can be wrong about dynamics and costs, and not about the policy;
-    `above`: the fraction of moments whose bound is at least the realised cost; `above_mean`: likewise for the mean over
-    models; `above_where_costly`: likewise for the bound, among moments that were followed by a cost, None without any;
-    `explained`: the part of the variance of realised costs that the mean over models explains, 1 if it is always right,
-    0 or less if it says no more than a constant, None where costs don't vary; `steps`: how much was expected of the
-    1st, 2nd, ... step ahead, by the policy and given the recorded actions, and came; and `bins`: of moments sorted by
-    their bound, in parts of one size, mean bound and mean realised cost.
+    `moments`: M.
+    `mean`, `given_actions`, `bound`, `realised`: Means over the M time steps, of costs summed over H steps.
+    `above`: Share of time steps at which the bound was at least the realised cost.
+    `above_mean`: Likewise for the mean over models.
+    `above_where_costly`: Likewise for the bound, among time steps that were followed by a cost; None without any.
+    `explained`: Share of the variance of realised costs that the mean over models explains. 1 if it is always right,
+      at most 0 if it is no better than a constant, None if costs don't vary.
+    `steps`: For the 1st, 2nd, ... step ahead, the mean cost that was expected under the policy, expected given the
+      recorded actions, and realised.
+    `bins`: Mean bound and mean realised cost in equal parts of the time steps, sorted by bound.
   """
   means, realised = expected_steps.sum(axis=1), realised_steps.sum(axis=1)
   costly, variance = realised > 0, realised.var()
@@ -132,13 +141,14 @@ def compare(
 
 
 def describe(result: dict[str, Any]) -> str:
-  """A sentence or two for each constraint."""
+  """Describes the result in a few sentences for each constraint."""
   return '\n'.join(
-    f'{name}: within {result["horizon"]} steps models expect {row["mean"]:.2f} ({row["given_actions"]:.2f} given the '
-    f'recorded actions), their bound is {row["bound"]:.2f}, and {row["realised"]:.2f} came ({row["moments"]:,} '
-    f'moments of {result["episodes"]} new episodes). The bound was not exceeded in {row["above"]:.1%} of them, the '
-    f'mean in {row["above_mean"]:.1%}.'
-    + ('' if row['explained'] is None else f' The mean explains {row["explained"]:.0%} of the variance.')
+    f'{name}: within {result["horizon"]} steps the models expect a cost of {row["mean"]:.2f} '
+    f'({row["given_actions"]:.2f} given the recorded actions), the bound is {row["bound"]:.2f}, and the observed cost '
+    f'{row["realised"]:.2f} (means over {row["moments"]:,} time steps of {result["episodes"]} new episodes). The '
+    f'observed cost was at most the bound at {row["above"]:.1%} of them, and at most the expected cost at '
+    f'{row["above_mean"]:.1%}.'
+    + ('' if row['explained'] is None else f' The expected cost explains {row["explained"]:.0%} of the variance.')
     + _describe_trained(result['trained'].get(name))
     for name, row in result['constraints'].items()
   )
@@ -148,6 +158,6 @@ def _describe_trained(row: dict[str, Any] | None) -> str:
   if row is None:
     return ''
   return (
-    f' In episodes of training, played again: {row["mean"]:.2f} expected, {row["bound"]:.2f} as a bound, '
-    f'{row["realised"]:.2f} came.'
+    f' In episodes of training, played again: {row["mean"]:.2f} expected, a bound of {row["bound"]:.2f}, '
+    f'{row["realised"]:.2f} observed.'
   )

@@ -1,4 +1,4 @@
-"""Bounds on costs beside what followed."""
+"""Reliability diagrams of bounds on costs."""
 
 from typing import Any
 
@@ -10,15 +10,16 @@ _COLOR = '#2f6fbb'
 
 
 def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
-  """Two panels for each constraint: by what was forecast, and by how far ahead.
+  """Draws two panels for each constraint: costs by their bound, and costs by the number of steps ahead.
 
-  The first has, of moments with like bounds, the mean bound and the mean cost that followed. The second has what was
-  expected of each step ahead, and what came: models that forget what comes expect less of later steps, even if they
-  are told which actions follow; if they are not, the policy avoids in imagination what it runs into.
+  The first shows mean bound and mean cost that followed, for time steps with similar bounds. The second shows the
+  cost that was expected of each step ahead, and the one observed. If models forget what is ahead, the expected cost
+  decays with the horizon even when the recorded actions are given. If it decays only without them, the policy avoids
+  in imagination what it runs into in reality.
 
   Args:
-    result: As `analysis/calibration.py` has it.
-    title: Above the panels.
+    result: From `calibration.write_calibration`.
+    title: Title above the panels.
   """
   constraints = result['constraints']
   figure = drawing.new_figure(7.2, 3.6 * len(constraints))
@@ -27,10 +28,10 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
     bound, realised = ([part[key] for part in row['bins']] for key in ('bound', 'realised'))
     end = max(*bound, *realised, 1e-3)
     by_bound.plot([0, end], [0, end], color='#999999', linestyle=':', label='as forecast')
-    by_bound.plot(bound, realised, color=_COLOR, marker='o', markersize=4, label='tenths of all moments')
+    by_bound.plot(bound, realised, color=_COLOR, marker='o', markersize=4, label='tenths of all time steps')
     drawing.style(by_bound, name, f'bound on the cost of {result["horizon"]} steps', 'cost that followed')
     steps = range(1, len(row['steps']) + 1)
-    by_step.plot(steps, [step['realised'] for step in row['steps']], color='#999999', linestyle=':', label='came')
+    by_step.plot(steps, [step['realised'] for step in row['steps']], color='#999999', linestyle=':', label='observed')
     by_step.plot(
       steps, [step['expected'] for step in row['steps']], color=_COLOR, marker='o', markersize=4, label='expected'
     )
@@ -39,7 +40,7 @@ def reliability(result: dict[str, Any], title: str) -> mpl_figure.Figure:
       [step['given_actions'] for step in row['steps']],
       color=_COLOR,
       linestyle='--',
-      label='expected, actions told',
+      label='expected, given the actions',
     )
     by_step.set_ylim(bottom=0)
     drawing.style(by_step, name, 'steps ahead', 'cost of a step')

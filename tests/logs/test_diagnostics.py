@@ -119,7 +119,9 @@ def _rows(changes=None, count=_ROWS, without=()):
 
 
 def _diagnostics(memory, report=lambda name, message: None, **kwargs):
-  diagnostics = diagnostics_lib.Diagnostics(**{'cost_limits': (5.0,), 'num_actions': 2, 'constraint_names': ('hazards',), **kwargs})
+  diagnostics = diagnostics_lib.Diagnostics(
+    **{'cost_limits': (5.0,), 'num_actions': 2, 'constraint_names': ('hazards',), **kwargs}
+  )
   diagnostics.connect(memory, report)
   return diagnostics
 
