@@ -32,7 +32,7 @@ class Parts(NamedTuple):
   actor: core.Actor
   learner: core.Learner
   replay: buffer_lib.EpisodeBuffer | None
-  loop: environment_loop.EnvironmentLoop
+  loop: environment_loop.Loop
   diagnostics: diagnostics_lib.Diagnostics
   evaluations: list[dict[str, Any]]  # Rows.
 

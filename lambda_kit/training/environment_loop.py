@@ -1,5 +1,6 @@
 """Acting and learning, an episode at a time."""
 
+import abc
 from collections.abc import Callable
 import functools
 import time
@@ -18,20 +19,20 @@ from lambda_kit.training import schedules
 
 
 class LoopParts(NamedTuple):
-  """What loops are made of. None needs all of it."""
+  """What loops are made of. No loop needs all of it."""
 
   spec: core.EnvironmentSpec
-  environment: core.Environment  # Where the actor acts; or only keeps the number of the next episode.
+  environment: core.Environment  # Where the actor acts. Some loops only keep the number of the next episode in it.
   actor: core.Actor
   learner: core.Learner
-  schedule: schedules.UpdateSchedule | None  # How many updates are due; None where each epoch has one.
+  schedule: schedules.UpdateSchedule | None  # None for loops with one update per epoch.
   max_failed_episodes: int  # Episodes that may be given up before the error of the next one is raised.
-  environment_factory: core.EnvironmentFactory | None = None  # For loops with several environments.
-  seed: int = 0  # Theirs.
+  environment_factory: core.EnvironmentFactory  # For loops with several environments.
+  seed: int = 0  # Of those environments.
 
 
 class LoopState(NamedTuple):
-  """All that the loop itself has to remember between episodes."""
+  """What a loop itself has to remember between episodes."""
 
   episodes: int
   environment_steps: int
@@ -47,12 +48,8 @@ class LoopState(NamedTuple):
     return cls(**{**values, 'total_cost': np.asarray(values['total_cost'], np.float64)})
 
 
-@gin.register
-class EnvironmentLoop:
-  """The loop of agents that act in one environment and learn from replay: acts, learns, and keeps count.
-
-  An episode whose environment raises an error is given up with a warning. What it cost is counted; it has no row.
-  """
+class Loop(abc.ABC):
+  """Acts, learns, counts and logs."""
 
   num_environments = 1  # For which actions are chosen at once.
   num_processes = 1  # Among which environments are divided.
@@ -62,7 +59,6 @@ class EnvironmentLoop:
     self._environment = parts.environment
     self._actor = parts.actor
     self._learner = parts.learner
-    self._schedule = parts.schedule
     self._max_failed_episodes = parts.max_failed_episodes
     self.state = LoopState(0, 0, 0, np.zeros(parts.spec.num_constraints), 0)
 
@@ -83,8 +79,81 @@ class EnvironmentLoop:
     self._on_step = on_step
     self._on_first_update = on_first_update
 
+  @abc.abstractmethod
   def advance(self) -> None:
-    """Goes on to where the run can be taken up again: acts for one episode, learns on the way, and logs it."""
+    """Acts and learns until the next point at which the run can be resumed."""
+
+  @abc.abstractmethod
+  def updates_of_run(self, environment_steps: int) -> int:
+    """Returns the number of updates in a run of this length."""
+
+  @abc.abstractmethod
+  def make_up_data(self, adder: core.Adder | None, environment_steps: int, rng: np.random.Generator) -> None:
+    """Gives the learner random numbers to learn from in a dry run, if a real run would have data by its first update.
+
+    Args:
+      adder: Adds to the replay; None if the agent keeps no data.
+      environment_steps: Length of the whole run.
+      rng: Source of the numbers.
+    """
+
+  def close(self) -> None:  # noqa: B027 (most loops have nothing to close)
+    """Closes what the loop itself has opened."""
+
+  @property
+  def cost_regret(self) -> np.ndarray:
+    """The paper's rho_c so far, [C]."""
+    return scores.cost_regret(self.state.total_cost, self.state.environment_steps)
+
+  def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
+    """Counts an episode that has ended, passes its cost to the learner, and writes its row."""
+    self.state = self.state._replace(episodes=self.state.episodes + 1)
+    self._logger.write(
+      'episode',
+      dict(
+        environment_steps=self.state.environment_steps,
+        episode=self.state.episodes,
+        episode_return=summary.episode_return,
+        cost_return=summary.cost_return.tolist(),
+        cost_regret=self.cost_regret.tolist(),
+        length=summary.length,
+        steps_per_second=summary.environment_steps / seconds,
+      ),
+    )
+
+  def _update(self, num_updates: int) -> None:
+    is_first = self.state.updates == 0
+    metrics = self._learner.step(num_updates)
+    self.state = self.state._replace(updates=self.state.updates + num_updates)
+    self._actor.update()
+    if metrics:
+      self._logger.write(
+        'learner', dict(environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics)
+      )
+    if is_first:
+      self._on_first_update()
+
+
+LoopFactory = Callable[[LoopParts], Loop]
+
+
+@gin.register
+class EnvironmentLoop(Loop):
+  """The loop of agents that act in one environment and learn from replay.
+
+  If the environment raises an error, the episode is given up with a warning. Its costs are counted; it has no row.
+  """
+
+  def __init__(self, parts: LoopParts):
+    super().__init__(parts)
+    if parts.schedule is None:
+      raise ValueError(
+        f'{type(self).__name__} needs a schedule of updates: bind experiment.schedule = @PeriodicUpdates().'
+      )
+    self._schedule = parts.schedule
+
+  def advance(self) -> None:
+    """Acts for one episode, learns whenever updates are due, and logs the episode."""
     started, steps_before = time.perf_counter(), self.state.environment_steps
     rewards, costs = [], []
     number = self._environment.next_episode
@@ -110,38 +179,11 @@ class EnvironmentLoop:
     summary = scores.summarize_episode(rewards, costs, self.state.environment_steps - steps_before)
     self._log_episode(summary, time.perf_counter() - started)
 
-  def _log_episode(self, summary: types.EpisodeSummary, seconds: float) -> None:
-    """Counts an episode that has ended, tells the learner what it cost, and writes its row."""
-    self._learner.observe_episode(summary.cost_return)
-    self.state = self.state._replace(episodes=self.state.episodes + 1)
-    self._logger.write(
-      'episode',
-      dict(
-        environment_steps=self.state.environment_steps,
-        episode=self.state.episodes,
-        episode_return=summary.episode_return,
-        cost_return=summary.cost_return.tolist(),
-        cost_regret=self.cost_regret.tolist(),
-        length=summary.length,
-        steps_per_second=summary.environment_steps / seconds,
-      ),
-    )
-
-  def close(self) -> None:
-    """Ends what the loop itself began: nothing."""
-
   def updates_of_run(self, environment_steps: int) -> int:
-    """Updates that a run of this length takes."""
     return self._schedule(environment_steps)
 
   def make_up_data(self, adder: core.Adder | None, environment_steps: int, rng: np.random.Generator) -> None:
-    """Gives the learner, in a dry run, an episode of random numbers if one has ended before its first update.
-
-    Args:
-      adder: Of the replay; None if the agent keeps no data.
-      environment_steps: Of the whole run.
-      rng: Source of the numbers.
-    """
+    """Adds an episode of random numbers, if one would have ended before the first update."""
     repeat = self._spec.action_repeat
     steps = next((steps for steps in range(repeat, environment_steps + repeat, repeat) if self._schedule(steps)), 0)
     length = self._spec.episode_length or steps
@@ -153,7 +195,7 @@ class EnvironmentLoop:
     return environment_steps >= episode_length
 
   def _attempt(self, number: int, call: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
-    """Resets or steps the environment. None if that failed and the run can go on with the next episode."""
+    """Resets or steps the environment. Returns None if it failed and the run goes on with the next episode."""
     try:
       return call()
     except Exception as error:
@@ -174,27 +216,7 @@ class EnvironmentLoop:
       )
       return None
 
-  @property
-  def cost_regret(self) -> np.ndarray:
-    """The paper's rho_c so far, [C]."""
-    return scores.cost_regret(self.state.total_cost, self.state.environment_steps)
-
   def _learn(self) -> None:
     due = self._schedule(self.state.environment_steps) - self.state.updates
     if due > 0:
       self._update(due)
-
-  def _update(self, num_updates: int) -> None:
-    is_first = self.state.updates == 0
-    metrics = self._learner.step(num_updates)
-    self.state = self.state._replace(updates=self.state.updates + num_updates)
-    self._actor.update()
-    if metrics:
-      self._logger.write(
-        'learner', dict(environment_steps=self.state.environment_steps, updates=self.state.updates, **metrics)
-      )
-    if is_first:
-      self._on_first_update()
-
-
-LoopFactory = Callable[[LoopParts], EnvironmentLoop]

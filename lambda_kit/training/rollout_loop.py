@@ -2,7 +2,6 @@
 
 import os
 import time
-from typing import Any
 
 import dm_env
 import numpy as np
@@ -20,23 +19,22 @@ from lambda_kit.training import made_up
 
 
 class NoEpisodeEndedError(errors.UserError):
-  """An epoch was too short for an episode. The message has the remedy."""
+  """An epoch was shorter than an episode."""
 
 
 @gin.register
-class RolloutLoop(environment_loop.EnvironmentLoop):
-  """Lets an actor act in k environments at once, and a learner learn from the steps of each epoch.
+class RolloutLoop(environment_loop.Loop):
+  """Acts in k environments at once, and learns from the steps of each epoch.
 
-  An epoch begins with new episodes in all environments. Those that are under way at its end are cut there: their steps
-  are learned from, and they have no row. An epoch depends on what was learned, on the number of its first episodes, and
-  on nothing else, so a run that stops is taken up again at the last end of an epoch, to the bit. All environments begin
-  an epoch with the same number; their seeds differ.
+  An epoch starts new episodes in all environments, with the same episode number and different seeds. Episodes under way
+  at its end are cut: the learner gets their steps, and they have no row. An epoch depends on the learned variables and
+  on the number of its first episodes only, so a run that stopped is resumed at the end of its last epoch, to the bit.
 
   Args:
-    parts: With one environment, its own is stepped; otherwise that only keeps the number of the next episodes.
+    parts: With one environment, `parts.environment` is stepped; otherwise it only keeps the number of the next episode.
     steps_per_epoch: T k, agent steps. Best a multiple of k times the length of episodes.
-    num_environments: k. Actions of all of them are chosen at once, which is most of the time that choosing takes.
-    num_processes: Worker processes that environments are divided among; with 1 they take turns in this one.
+    num_environments: k. Batching their actions saves most of the time of acting.
+    num_processes: Worker processes among which environments are divided; with 1 they take turns in this process.
   """
 
   def __init__(
@@ -46,7 +44,6 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     num_environments: int = 30,
     num_processes: int = 1,
   ):
-    super().__init__(parts)
     if not isinstance(parts.learner, core.OnPolicyLearner):
       raise ValueError(
         f'RolloutLoop needs an on-policy agent, and {type(parts.learner).__name__} is not one: bind '
@@ -67,17 +64,20 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
       )
     if num_processes > num_environments:
       raise ValueError(
-        f'RolloutLoop.num_processes = {num_processes} are more than num_environments = '
+        f'RolloutLoop.num_processes = {num_processes} is more than num_environments = '
         f'{num_environments}: raise the latter, best to a multiple.'
       )
+    super().__init__(parts)
+    self._collect = parts.learner.collect
     self._factory, self._seed = parts.environment_factory, parts.seed
     self.num_environments, self.num_processes = num_environments, num_processes
     self._num_steps = steps_per_epoch // num_environments
     self._writer = rollouts.RolloutWriter(parts.spec, self._num_steps, num_environments)
-    self._environments: Any = None  # Made when the first epoch begins: not every use of an experiment comes to that.
+    # Made when the first epoch starts: an experiment may be built only to evaluate its agent.
+    self._environments: serial.SerialEnvironments | parallel.ParallelEnvironments | None = None
 
   def advance(self) -> None:
-    """Runs the episodes of one epoch, logs those that ended, and takes the update."""
+    """Runs one epoch, logs the episodes that ended, and takes the update."""
     if self._environments is None:
       self._environments = self._make_environments()
     environments, writer = self._environments, self._writer
@@ -102,7 +102,7 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
         self._log_episode(summary, seconds)
       timestep = environments.reset_done() if ended else next_timestep
       self._on_step(self.state.environment_steps)
-    # Past all episodes that any environment began, also those that were cut short.
+    # Past all episodes that any environment began, including those that were cut.
     self._environment.next_episode = int(environments.episode_numbers.max())
     self._learn_from(tally)
 
@@ -114,16 +114,16 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
     return -(-environment_steps // (self._num_steps * self.num_environments * self._spec.action_repeat))
 
   def make_up_data(self, adder: core.Adder | None, environment_steps: int, rng: np.random.Generator) -> None:
-    """Gives the learner, in a dry run, an epoch of random numbers."""
+    """Gives the learner an epoch of random numbers."""
     episode_steps = -(-(self._spec.episode_length or 1) // self._spec.action_repeat)
     if episode_steps > self._num_steps:
       raise self._no_episode_ended()
-    self._learner.collect(made_up.rollout(self._spec, self._num_steps, self.num_environments, episode_steps, rng))
+    self._collect(made_up.rollout(self._spec, self._num_steps, self.num_environments, episode_steps, rng))
 
   def _learn_from(self, tally: '_Tally') -> None:
     if not tally.summaries:
       raise self._no_episode_ended()
-    self._learner.collect(
+    self._collect(
       self._writer.finish(
         scores.average_cost_return(tally.summaries), float(np.mean([summary.length for summary in tally.summaries]))
       )
@@ -132,7 +132,7 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
 
   def _no_episode_ended(self) -> NoEpisodeEndedError:
     return NoEpisodeEndedError(
-      f'No episode ended within {self._num_steps} agent steps, so what an episode costs is not known. Raise '
+      f'No episode ended within {self._num_steps} agent steps, so the cost of an episode is unknown. Raise '
       f'RolloutLoop.steps_per_epoch = {self._num_steps * self.num_environments}.'
     )
 
@@ -149,7 +149,7 @@ class RolloutLoop(environment_loop.EnvironmentLoop):
 
 
 class _Tally:
-  """Sums up the episodes of k environments."""
+  """Sums of rewards and costs over the episodes of k environments."""
 
   def __init__(self, num_environments: int, num_constraints: int):
     self._returns = np.zeros(num_environments)
@@ -160,7 +160,7 @@ class _Tally:
     self.summaries: list[types.EpisodeSummary] = []  # Of all episodes that ended.
 
   def add(self, timestep: dm_env.TimeStep, counts: np.ndarray) -> list[tuple[types.EpisodeSummary, float]]:
-    """Adds a batched time step. Returns summaries of the episodes that ended with it, and the seconds they took."""
+    """Adds a batched time step. Returns summaries of the episodes that it ended, and their durations in seconds."""
     self._returns += timestep.reward.reward
     self._costs += timestep.reward.cost
     self._lengths += 1

@@ -65,11 +65,17 @@ def parts(
   learner: core.Learner,
   schedule=lambda steps: 0,
   max_failed_episodes: int = 0,
-  **others,
+  environment_factory: core.EnvironmentFactory | None = None,
 ) -> environment_loop.LoopParts:
   """The parts of a loop that takes no updates, unless a schedule says so."""
   return environment_loop.LoopParts(
-    specs.of(environment), environment, actor, learner, schedule, max_failed_episodes, **others
+    specs.of(environment),
+    environment,
+    actor,
+    learner,
+    schedule,
+    max_failed_episodes,
+    environment_factory or (lambda seed: environment),
   )
 
 

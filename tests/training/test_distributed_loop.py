@@ -109,7 +109,9 @@ class _Logger:
 def _loop(pool, max_staleness, max_failed_episodes=0):
   # 20 environment steps and 4 updates for each episode.
   schedule = schedules.PeriodicUpdates(first=20, initial_updates=4, every=20, updates=4)
-  parts = environment_loop.LoopParts(specs.make(), _Environment(), _Actor(), _Learner(), schedule, max_failed_episodes)
+  parts = environment_loop.LoopParts(
+    specs.make(), _Environment(), _Actor(), _Learner(), schedule, max_failed_episodes, lambda seed: _Environment()
+  )
   loop = distributed_loop.DistributedLoop(parts, pool, max_staleness)
   loop.connect(_Logger())
   return loop

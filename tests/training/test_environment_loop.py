@@ -114,6 +114,12 @@ def test_after_the_last_failure_that_is_allowed_the_error_itself_is_raised(maxim
   assert loop.state.failed_episodes == maximum and len(recorder.rows) == 1
 
 
+def test_a_loop_without_a_schedule_is_refused():
+  recorder = loops.Recorder()
+  with pytest.raises(ValueError, match='EnvironmentLoop needs a schedule'):
+    environment_loop.EnvironmentLoop(loops.parts(fakes.Counter(), recorder, recorder, None))
+
+
 def test_what_was_complete_of_a_failed_episode_is_kept_in_the_replay():
   environment = fakes.FaultyCounter(length=5)
   buffer = buffer_lib.EpisodeBuffer(episodes_lib.Header.of(specs.of(environment)), seed=0, sequence_length=2)
