@@ -44,11 +44,11 @@ def measure(
   builder, environment = stand_ins.make_builder(size, search_paths)
   source = _learned(builder)
   rng = np.random.default_rng(0)
-  actors = {'single': _single(builder, environment, source, rng)}
+  actors: dict[str | int, Callable[[int], np.ndarray]] = {'single': _single(builder, environment, source, rng)}
   actors |= {count: _batched(builder, environment, source, count, rng) for count in counts}
   for act in actors.values():
     act(0)  # Compiles.
-  times = {name: [] for name in actors}
+  times: dict[str | int, list[tuple[float, float]]] = {name: [] for name in actors}
   for _ in range(rounds):
     for name, act in actors.items():
       times[name] += [_timed(act, i) for i in range(calls)]

@@ -19,6 +19,7 @@ from lambda_kit.training import checkpointing
 from lambda_kit.training import environment_loop
 
 _IMAGE = (64, 64, 3)
+_StandIn: Any = types.SimpleNamespace
 _HEADER = episodes_lib.Header('checkpoint_speed', {'image': episodes_lib.Field(_IMAGE, 'uint8')}, (2,), ('cost',), 2)
 
 
@@ -75,16 +76,16 @@ class _Run:
     self._step = 10**6
     self.replay = buffer_lib.EpisodeBuffer(_HEADER, seed=0)
     parameters = np.random.default_rng(0).normal(size=num_parameters).astype(np.float32)
-    self._loop = types.SimpleNamespace()
+    self._loop = _StandIn()
     self.checkpointer = checkpointing.Checkpointer(
       folder,
       checkpointing.Parts(
-        environment=types.SimpleNamespace(task_name=_HEADER.task, next_episode=0),
-        actor=None,
-        learner=types.SimpleNamespace(save=lambda: parameters),
+        environment=_StandIn(task_name=_HEADER.task, next_episode=0),
+        actor=_StandIn(),
+        learner=_StandIn(save=lambda: parameters),
         replay=self.replay,
         loop=self._loop,
-        diagnostics=types.SimpleNamespace(save=dict),
+        diagnostics=_StandIn(save=dict),
         evaluations=[],
       ),
       every_steps=1,

@@ -283,7 +283,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
   _check_names(_PARTS, list(_MEASUREMENTS))
   _check_names(_SIZES, list(stand_ins.SIZES))
-  results = {}
+  results: dict[str, Any] = {}
   for part in _PARTS.value:
     key, measure = _MEASUREMENTS[part]
     for figures in measure(results):

@@ -45,7 +45,7 @@ def _summary(times: dict[str, np.ndarray]) -> dict[str, float]:
 
 def reference_images(task: str, steps: int) -> Callable[[int], int]:
   os.environ['LP_NUM_THREADS'] = str(os.cpu_count())  # The driver's own default, which users of it have.
-  environment = making.make(task.replace('-v', 'Vision-v'))
+  environment: Any = making.make(task.replace('-v', 'Vision-v'))
   environment.unwrapped.task.vision_env_conf.vision_size = (_IMAGE_SIZE, _IMAGE_SIZE)
   environment.unwrapped.task.build_observation_space()
 
@@ -60,7 +60,7 @@ def reference_images(task: str, steps: int) -> Callable[[int], int]:
 
 
 def reference_vectors(task: str, steps: int) -> Callable[[int], int]:
-  environment = making.make(task)
+  environment: Any = making.make(task)
 
   def episode(seed: int) -> int:
     environment.reset(seed=episodic.episode_seed(0, seed))
@@ -72,7 +72,7 @@ def reference_vectors(task: str, steps: int) -> Callable[[int], int]:
 
 
 def reference_resets(task: str) -> Callable[[int], int]:
-  environment = making.make(task)
+  environment: Any = making.make(task)
 
   def reset(seed: int) -> int:
     environment.reset(seed=episodic.episode_seed(0, seed))

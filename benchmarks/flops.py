@@ -111,13 +111,17 @@ def learner(
 
   Returns:
     `model`: update; `sampling`: of N models; `imagination`: forward, with values; `policy_gradient`: forward and
-    backward; `critics`: update; and `update`, all of it.
+    backward, and the critics' targets; `critics`: update; and `update`, all of it.
   """
   imagined = num_samples * horizon * num_starts
   selected, decoder = _modules(model, _DYNAMICS + _HEADS), _modules(model, _DECODER)
   others = {name: module for name, module in model.items() if name not in decoder}
   forward = lambda params: sum(layers(params, imagined).values())
   fixed = forward(selected) + forward(critic) + forward(cost_critics)
+  # Of the trajectories that the bounds selected: each cost has its own, and all C target critics value them.
+  valued = lambda params: sum(layers(params, horizon * num_starts).values())
+  num_costs = next((module['w'].shape[0] for module in cost_critics.values() if 'w' in module), 0)
+  targets = valued(critic) + num_costs * valued(cost_critics)
   pieces = dict(
     model=(
       training(others, num_states, image_size)
@@ -130,7 +134,7 @@ def learner(
     * sum(int(np.prod(array.shape)) for module in selected.values() for array in module.values()),
     imagination=fixed + forward(policy),
     # Model and critics are given: of their layers, only the inputs have gradients.
-    policy_gradient=2 * fixed + training(policy, imagined),
+    policy_gradient=2 * fixed + training(policy, imagined) + targets,
     critics=training(critic, horizon * num_starts) + training(cost_critics, horizon * num_starts),
   )
   return dict(pieces, update=sum(count for name, count in pieces.items() if name != 'imagination'))

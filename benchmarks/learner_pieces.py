@@ -50,8 +50,8 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   builder, environment = stand_ins.make_builder(size, search_paths)
   replay = builder.make_replay(environment_steps=1, seed=0)
   replay.add(stand_ins.random_episode(environment, 2 * replay.sequence_length, np.random.default_rng(0)))
-  dataset = builder.make_dataset(replay)
-  learner = builder.make_learner(dataset, seed=0)
+  dataset: Any = builder.make_dataset(replay)
+  learner: Any = builder.make_learner(dataset, seed=0)
   batch = next(dataset)
   state = learner.save()
   state = state._replace(posterior=_with_snapshots(state.posterior))
@@ -152,7 +152,8 @@ def _pieces(
 
   # Numbers don't matter for time, shapes do.
   start = _random_like(networks.world_model.initial_state(num_starts), key)
-  shared = state._replace(posterior=(), policy=(), critic=(), cost_critics=())
+  nothing: Any = ()
+  shared = state._replace(posterior=nothing, policy=nothing)
   imagination = (state.policy.params, jax.jit(sample)(state.posterior, key), start, shared, key)
   _, (critic_data, cost_critic_data) = jax.eval_shape(policy_gradient, *imagination)
   modules = (state.policy, state.critic, state.cost_critics)
@@ -195,4 +196,4 @@ def _random_like(tree: types.Nest, key: core.Key) -> types.Nest:
   """Normal numbers in the shapes of `tree`."""
   leaves, structure = jax.tree.flatten(tree)
   keys = jax.random.split(key, len(leaves))
-  return structure.unflatten([jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves)])
+  return jax.tree.unflatten(structure, [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves)])

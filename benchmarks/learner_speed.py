@@ -86,7 +86,7 @@ def measure_here(size: stand_ins.Size, search_paths: Sequence[str], updates: int
   return result
 
 
-def _compile_twice(subject: learner_pieces.Subject) -> tuple[Any, dict[str, float]]:
+def _compile_twice(subject: learner_pieces.Subject) -> tuple[Any, dict[str, Any]]:
   """Compiles the update as a first run does, then as a second with its cache on disk does.
 
   Returns:
@@ -131,7 +131,7 @@ def _empty_compilation_cache() -> Iterator[None]:
 def measure_piece(piece: learner_pieces.Piece, rounds: int, rates: np.ndarray) -> dict[str, float]:
   """Compiles and times one piece: medians of `rounds` calls after a first. `rates` [2] are FLOP per (CPU) second."""
   function = jax.jit(piece.function, donate_argnums=(0,) if piece.carries else ())
-  compiled = function.lower(*piece.arguments).compile()
+  compiled: Any = function.lower(*piece.arguments).compile()
   arguments, times = piece.arguments, []
   for _ in range(rounds + 1):
     output, seconds = timed(compiled, *arguments)

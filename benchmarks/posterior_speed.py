@@ -64,13 +64,13 @@ def memory(num_parameters: int, num_models: int, num_samples: int) -> dict[str, 
   posterior = swag.Swag(lambda params: params, num_models=num_models)
   key = jax.random.key(0)
   state = jax.eval_shape(lambda key: posterior.init(key, _init_params(num_parameters)), key)
-  sample = jax.jit(lambda state, key: posterior.sample(state, key, num_samples)).lower(state, key).compile()
-  update = _jit_update(posterior).lower(state, key).compile()
+  plan: Callable[[Any], Any] = lambda function: function.lower(state, key).compile().memory_analysis()
+  sample = plan(jax.jit(lambda state, key: posterior.sample(state, key, num_samples)))
   return dict(
     state_bytes=_num_bytes(state),
-    samples_bytes=sample.memory_analysis().output_size_in_bytes,
-    sample_temporary_bytes=sample.memory_analysis().temp_size_in_bytes,
-    update_temporary_bytes=update.memory_analysis().temp_size_in_bytes,
+    samples_bytes=sample.output_size_in_bytes,
+    sample_temporary_bytes=sample.temp_size_in_bytes,
+    update_temporary_bytes=plan(_jit_update(posterior)).temp_size_in_bytes,
   )
 
 
@@ -134,7 +134,7 @@ def _updating(posterior: core.Posterior, num_parameters: int) -> Callable[[int],
   return work
 
 
-def _jit_update(posterior: core.Posterior) -> Callable[[Any, core.Key], Any]:
+def _jit_update(posterior: core.Posterior) -> Any:
   loss = lambda params, key: (sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)), ())
   return jax.jit(lambda state, key: posterior.update(state, loss, key)[0], donate_argnums=0)
 

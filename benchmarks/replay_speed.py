@@ -20,7 +20,6 @@ import numpy as np
 from benchmarks import learner_pieces
 from benchmarks import learner_speed
 from benchmarks import stand_ins
-from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.replay import sequences
 
@@ -76,7 +75,7 @@ def measure(
   replay = builder.make_replay(environment_steps=1, seed=0)
   for _ in range(num_episodes):
     replay.add(stand_ins.random_episode(environment, episode_steps, rng))
-  dataset = builder.make_dataset(replay)
+  dataset: Any = builder.make_dataset(replay)
   batch = next(dataset)
   samples = np.median([_timed(lambda: jax.block_until_ready(next(dataset))) for _ in range(updates * rounds)], axis=0)
 
@@ -145,7 +144,7 @@ class _WatchedReplay:
 
   def __init__(self, replay: Any):
     self._replay = replay
-    self.learner: core.Learner | None = None  # It learns from what is drawn here, so it is made later.
+    self.learner: Any = None  # It learns from what is drawn here, so it is made later.
     self.records: list[_Record] = []
 
   def draw(self, num_batches: int, batch_size: int) -> '_WatchedDraws':

@@ -145,7 +145,7 @@ class TimedLearner(core.Learner):
   """Times updates, with the wait for their batches. The end of a call is the end of a cycle."""
 
   def __init__(self, learner: core.Learner, clock: Clock):
-    self._learner = learner
+    self._learner: Any = learner
     self._clock = clock
 
   def step(self, num_updates: int) -> dict[str, float]:
@@ -193,7 +193,7 @@ def measure(
     cycle['everything else'] = cycle['total'] - cycle['learner'] - cycle['environment'] - cycle['acting']
   medians = {name: np.median([cycle[name] for cycle in cycles], axis=0) for name in cycles[0]}
   totals = {name: sum(cycle[name][0] for cycle in cycles) for name in medians}
-  result = dict(
+  result: dict[str, Any] = dict(
     cycles=len(cycles),
     seconds={name: float(value[0]) for name, value in medians.items()},
     cpu_seconds={name: float(value[1]) for name, value in medians.items()},
