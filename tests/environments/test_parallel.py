@@ -143,14 +143,9 @@ class TestSteps:
       first.observation['vector'][:] = -1  # Writable, without harm.
       assert (environments.reset_done().observation['vector'] != -1).all()
 
-  def test_specs_come_from_the_workers(self):
-    walk = fakes.Walk(0)
+  def test_the_action_spec_comes_from_the_workers(self):
     with parallel.ParallelEnvironments(fakes.Walk, 1, SEED) as environments:
-      assert environments.observation_spec() == walk.observation_spec()
-      assert environments.action_spec() == walk.action_spec()
-      assert environments.reward_spec() == walk.reward_spec()
-      assert environments.discount_spec() == walk.discount_spec()
-      assert environments.constraint_names == walk.constraint_names
+      assert environments.action_spec() == fakes.Walk(0).action_spec()
       assert environments.num_environments == 1
 
   def test_episode_numbers_resume_a_run(self):
@@ -311,7 +306,7 @@ class TestFailures:
 
   def test_a_step_that_breaks_its_spec_is_a_failure(self):
     with parallel.ParallelEnvironments(fakes.BadShape, 1, SEED, max_restarts=0) as environments:
-      with pytest.raises(parallel.WorkerError, match=r'vector of shape \(3,\), its spec has \(4,\)'):
+      with pytest.raises(parallel.WorkerError, match=r'vector of shape \(3,\), but its spec has \(4,\)'):
         environments.reset()
 
   def test_environments_must_agree_on_their_specs(self):

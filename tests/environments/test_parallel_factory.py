@@ -59,7 +59,7 @@ def test_closures_and_partials():
 
 def test_what_can_not_be_sent_is_refused():
   lock = threading.Lock()
-  with pytest.raises(ValueError, match='can not be sent to another process'):
+  with pytest.raises(ValueError, match='cannot be sent to another process'):
     parallel.ParallelEnvironments(lambda seed: (lock, fakes.Walk(seed)), 1, SEED)
 
 
@@ -122,7 +122,7 @@ def test_bindings_that_are_not_literals():
   gin.bind_parameter('unknown_to_workers.value', threading.Lock())  # No need to send it.
   assert _rewards(gin.get_configurable('make_walk')) == _expected()
   gin.bind_parameter('make_walk.scale', threading.Lock())
-  with pytest.raises(parallel.WorkerError, match='make_walk.scale can not be sent'):
+  with pytest.raises(parallel.WorkerError, match='make_walk.scale cannot be sent'):
     _rewards(gin.get_configurable('make_walk'))
 
 

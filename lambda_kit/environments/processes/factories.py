@@ -1,13 +1,13 @@
-"""How an environment factory reaches another process, with the gin configuration that it needs.
+"""Sends an environment factory to another process, with the gin configuration that it needs.
 
-What gin hands out for `@make_environment` or `@train/make_environment` is a wrapper that looks its bindings up in the
-process that it lives in, and can't be pickled. Here a wrapper travels as the name of its configurable and its scope;
-the bindings travel beside it. The other process imports the module of each configurable that it meets and takes over
-the bindings of those that it knows: the rest (networks, learners) would only make it import what it doesn't need.
+For `@make_environment` or `@train/make_environment`, gin hands out a wrapper that looks up its bindings in its own
+process and can't be pickled. It is sent as the name of its configurable and its scope, with the bindings beside it.
+The other process imports the module of each configurable that it receives, and takes over the bindings of those it
+knows. It doesn't need the rest (networks, learners), and so doesn't import it.
 
-Closures and lambdas travel by value, with cloudpickle.
+Closures and lambdas are sent by value, with cloudpickle.
 """
-# Gin's dictionaries of bindings have no public names.
+# Gin has no public names for its dictionaries of bindings.
 
 from collections.abc import Callable
 import importlib
@@ -23,40 +23,40 @@ import gin
 from lambda_kit import core
 
 BindingKey = tuple[str, str, str]  # Scope, complete selector, parameter.
-Bindings = dict[BindingKey, bytes | None]  # Pickled one by one: each is read only if it's needed. None: not picklable.
+Bindings = dict[BindingKey, bytes | None]  # Pickled one by one, since few are needed. None: can't be pickled.
 
 
 class Package(NamedTuple):
   """A factory, ready to be pickled and called in another process."""
 
   factory: bytes
-  scope: list[str]  # The gin scope that was open when the factory was packed.
+  scope: list[str]  # The gin scope in which the factory was packed.
   bindings: Bindings
 
 
 class Used(NamedTuple):
-  """What gin has recorded while an environment was made."""
+  """What gin recorded while an environment was made."""
 
   calls: list[tuple[str, str]]  # Scopes and complete selectors.
-  bindings: Bindings  # Defaults included.
+  bindings: Bindings  # With defaults.
 
 
 def pack(factory: core.EnvironmentFactory) -> Package:
-  """Prepares `factory` and the gin configuration of this process for another one."""
+  """Prepares `factory` and this process's gin configuration for another process."""
   try:
     pickled = _dumps(factory)
-  except Exception as error:  # Objects raise what they like when they are pickled.
+  except Exception as error:  # Pickling an object can raise anything.
     raise ValueError(
-      f'The environment factory {factory!r} can not be sent to another process ({error}). Define it at the top level '
+      f'The environment factory {factory!r} cannot be sent to another process ({error}). Define it at the top level '
       'of a module, or let it hold only what can be pickled.'
     ) from error
-  # Macros travel with the references to them.
+  # Macros are sent with the references to them.
   bindings = {key: value for key, value in _dump_bindings(gin.config._CONFIG).items() if key[1] != 'gin.macro'}
   return Package(pickled, gin.current_scope(), bindings)
 
 
 def build(package: Package, seed: int) -> tuple[core.Environment, Used]:
-  """Makes the environment, in the process that it is to live in."""
+  """Makes the environment, in the process where it will run."""
   factory = pickle.loads(package.factory)
   waiting = _bind(package.bindings)
   with gin.config_scope(list(package.scope)):
@@ -64,7 +64,7 @@ def build(package: Package, seed: int) -> tuple[core.Environment, Used]:
   late = sorted({selector for _, selector, _ in waiting if _is_registered(selector)})
   if late:
     raise ValueError(
-      f'Bindings of {late} came too late: their modules were only imported while the environment was made. Import '
+      f'Bindings of {late} came too late: their modules were imported while the environment was being made. Import '
       'them in the module of the environment factory.'
     )
   operative = gin.config._OPERATIVE_CONFIG
@@ -74,9 +74,9 @@ def build(package: Package, seed: int) -> tuple[core.Environment, Used]:
 def add_to_operative_config(used: Used) -> None:
   """Records what another process has used as if it had been used here.
 
-  Otherwise the bindings of an environment that lives only in other processes would seem to have configured nothing.
+  Otherwise the bindings of an environment that runs only in other processes would seem to configure nothing.
   """
-  parameters = {key: {} for key in used.calls if _is_registered(key[1])}
+  parameters: dict[tuple[str, str], dict[str, Any]] = {key: {} for key in used.calls if _is_registered(key[1])}
   for (scope, selector, parameter), value in used.bindings.items():
     if value is not None and (scope, selector) in parameters:
       parameters[scope, selector][parameter] = pickle.loads(value)
@@ -86,15 +86,15 @@ def add_to_operative_config(used: Used) -> None:
 
 
 def _bind(bindings: Bindings) -> Bindings:
-  """Binds what is bound to known configurables, and returns the bindings of unknown ones."""
+  """Applies the bindings of known configurables, and returns those of unknown ones."""
   waiting = dict(bindings)
-  # Reading a value may import modules, and so make more configurables known.
+  # Unpickling a value may import modules, and so make more configurables known.
   while known := [key for key in waiting if _is_registered(key[1])]:
     for key in known:
       value = waiting.pop(key)
       if value is None:
         scope, selector, parameter = key
-        raise ValueError(f'The value bound to {scope}/{selector}.{parameter} can not be sent to another process.')
+        raise ValueError(f'The value bound to {scope}/{selector}.{parameter} cannot be sent to another process.')
       gin.bind_parameter(key, pickle.loads(value))
   return waiting
 
@@ -105,7 +105,7 @@ def _dump_bindings(config: dict[tuple[str, str], dict[str, Any]]) -> Bindings:
     for parameter, value in parameters.items():
       try:
         bindings[scope, selector, parameter] = _dumps(value)
-      except Exception:  # As above. It matters only if the value is needed.
+      except Exception:  # As above. It is an error only if the value is needed.
         bindings[scope, selector, parameter] = None
   return bindings
 
@@ -125,12 +125,12 @@ class _Origin(NamedTuple):
 
   selector: str
   module: str
-  name: str  # In the module, with dots for nested names.
-  by_value: Callable[..., Any] | None  # The configurable itself, if no other process can import it.
+  name: str  # In the module; dotted if it is nested.
+  by_value: Callable[..., Any] | None  # The configurable itself, if other processes can't import it.
 
 
 class _Pickler(cloudpickle.Pickler):
-  """Also pickles references to configurables and the wrappers that gin makes for them."""
+  """Also pickles gin's references to configurables, and its wrappers around them."""
 
   def reducer_override(self, obj: Any) -> Any:
     if isinstance(obj, gin.config.ConfigurableReference):
@@ -140,28 +140,25 @@ class _Pickler(cloudpickle.Pickler):
         return _restore_macro, (scope, *bound.values())
       if obj.configurable.selector == 'gin.constant':
         value = gin.config._CONSTANTS[scope]
-        # gin.REQUIRED is compared by identity, and every process has its own.
+        # gin.REQUIRED is compared by identity, so the other process must use its own.
         return _restore_constant, ((scope,) if value is gin.REQUIRED else (scope, value))
       return _restore_reference, (_origin(obj.configurable), obj.scopes, obj.evaluate)
-    if isinstance(obj, (type, types.FunctionType)):
-      scopes, configurable = _find_configurable(obj)
-      if configurable is not None:
-        return _restore_wrapper, (_origin(configurable), scopes)
+    if isinstance(obj, (type, types.FunctionType)) and (found := _find_configurable(obj)):
+      configurable, scopes = found
+      return _restore_wrapper, (_origin(configurable), scopes)
     return super().reducer_override(obj)
 
 
-def _find_configurable(wrapper: Any) -> tuple[list[str], Any]:
-  """The scopes and the configurable behind a wrapper made by gin; None for anything else."""
-  scopes = []
-  call = type(wrapper).__call__ if isinstance(wrapper, type) else wrapper
-  code = getattr(call, '__code__', None)
-  if code is not None and code.co_name == 'scoping_wrapper' and 'scope_components' in code.co_freevars:
-    scopes = call.__closure__[code.co_freevars.index('scope_components')].cell_contents
-    wrapper = wrapper.__bases__[0] if isinstance(wrapper, type) else wrapper.__wrapped__
+def _find_configurable(wrapper: Any) -> tuple[Any, list[str]] | None:
+  """The configurable and the scopes of a wrapper made by gin; None for anything else."""
   for _, configurable in gin.config._REGISTRY.items():
     if configurable.wrapper is wrapper and configurable.wrapper is not configurable.wrapped:
-      return list(scopes), configurable
-  return [], None
+      return configurable, []
+  # The wrapper for a scoped reference is one of its own, known to the reference alone.
+  for reference in gin.config.iterate_references(gin.config._CONFIG):
+    if reference.scopes and reference.scoped_configurable_fn is wrapper:
+      return reference.configurable, reference.scopes
+  return None
 
 
 def _origin(configurable: Any) -> _Origin:
@@ -178,7 +175,7 @@ def _register(origin: _Origin) -> None:
     module = importlib.import_module(origin.module)
     if _is_registered(origin.selector):
       return
-    target = operator.attrgetter(origin.name)(module)  # Something that another module registered.
+    target = operator.attrgetter(origin.name)(module)  # Another module registered it.
   gin.external_configurable(target, name=origin.selector)
 
 

@@ -1,4 +1,4 @@
-"""One environment in a process of its own, whose hang or death costs a run an episode and not its life."""
+"""One environment in its own process, so that its crash or hang costs an episode instead of the run."""
 
 import mmap
 import os
@@ -19,18 +19,18 @@ from lambda_kit.environments.processes import worker as worker_lib
 
 
 class EnvironmentFailure(errors.UserError):
-  """An environment raised an error or hung, or its process died. The message says which, and where if that is known."""
+  """An environment raised an error or hung, or its process died. The message says which and, if known, where."""
 
 
 @gin.register
 class IsolatedEnvironment(core.Environment):
-  """Hosts an environment in another process. Its episodes are the same, to the bit.
+  """Runs an environment in another process. Its episodes are the same, to the bit.
 
   If the environment raises an error, takes too long or loses its process, the call raises `EnvironmentFailure` and the
-  episode is lost. The next call starts another process, and episode `next_episode` begins: the one after the lost one,
-  unless the caller says otherwise.
+  episode is lost. The next call starts another process and begins episode `next_episode`: the one after the lost one,
+  unless the caller sets it.
 
-  Arrays that are returned belong to the caller. Not for use by several threads at once.
+  Returned arrays belong to the caller. Not thread-safe.
   """
 
   def __init__(
@@ -43,9 +43,9 @@ class IsolatedEnvironment(core.Environment):
     """Starts the process and waits until the environment is built.
 
     Args:
-      seed: Given to the factory as it is.
-      environment_factory: Called in the other process, which takes over the gin bindings of this one but doesn't import
-        its main module. May be a function, a partial, a closure or what gin gives for a reference.
+      seed: Passed on to the factory.
+      environment_factory: Called in the other process, which takes over this process's gin bindings but doesn't import
+        its main module. A function, a partial, a closure, or gin's value of a reference.
       step_timeout: Seconds that a step, a reset or a picture may take.
       start_timeout: Seconds that starting a process and building the environment may take.
 
@@ -58,9 +58,9 @@ class IsolatedEnvironment(core.Environment):
     self._start_timeout = start_timeout
     self._start = worker_lib.Start(factories.pack(environment_factory), (seed,), first_index=0, num_environments=1)
     self._memory_fd = process_lib.anonymous_file('lambda_kit_environment')
-    self._workers: list[process_lib.WorkerProcess] = []  # None after a failure; otherwise one.
-    self._knows_episode = True  # Whether the worker has been told of `next_episode`.
-    # Also runs when this object is forgotten, and at the exit of the interpreter.
+    self._workers: list[process_lib.WorkerProcess] = []  # Empty after a failure; otherwise one.
+    self._knows_episode = True  # Whether the worker knows `next_episode`.
+    # Also runs when this object is garbage collected, and when the interpreter exits.
     self._finalizer = weakref.finalize(self, process_lib.stop, self._workers, self._memory_fd, os.getpid())
     try:
       started = self._start_worker()
@@ -84,7 +84,7 @@ class IsolatedEnvironment(core.Environment):
     return self._timestep()
 
   def step(self, action: np.ndarray) -> dm_env.TimeStep:
-    """Steps the environment. The action reaches it in the type of `action_spec()`."""
+    """Steps the environment. The action is cast to the type of `action_spec()`."""
     action, expected = np.asarray(action), self._arrays.action[0, ...]
     if action.shape != expected.shape:
       raise ValueError(f'The action must have shape {expected.shape}, got {action.shape}.')
@@ -129,12 +129,12 @@ class IsolatedEnvironment(core.Environment):
 
   @property
   def next_episode(self) -> int:
-    """As in any environment. To be read even when closed."""
+    """See `core.Environment`. Can still be read after `close`."""
     return int(self._arrays.next_episode[0])
 
   @next_episode.setter
   def next_episode(self, number: int) -> None:
-    # The worker is told with the next command: it may be dead, and this is how a caller goes on after a failure.
+    # The worker gets it with the next command: it may be dead now, and callers set this after a failure.
     self._arrays.next_episode[0] = number
     self._knows_episode = False
 
@@ -144,7 +144,7 @@ class IsolatedEnvironment(core.Environment):
 
   @property
   def process_id(self) -> int | None:
-    """Of the environment's process; None between a failure and the next call."""
+    """The id of the environment's process; None between a failure and the next call."""
     return self._workers[0].process_id if self._workers else None
 
   def close(self) -> None:
@@ -161,7 +161,7 @@ class IsolatedEnvironment(core.Environment):
     return dm_env.TimeStep(step_type, reward, arrays.discount[0], observation)
 
   def _call(self, command: bytes) -> bytes:
-    """Has the worker carry out a command, in a new process if the last one failed. Returns what the answer carries."""
+    """Has the worker carry out a command, in a new process if the last one failed. Returns the answer's content."""
     if not self._finalizer.alive:
       raise RuntimeError('The environment is closed.')
     try:
@@ -178,7 +178,7 @@ class IsolatedEnvironment(core.Environment):
         f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s).\n{failure}'
       ) from None
     except BaseException:
-      self._drop_worker()  # Interrupted: its late answer would be taken for that to the next command.
+      self._drop_worker()  # Interrupted: its late answer would be mistaken for the next command's.
       raise
 
   def _start_worker(self) -> worker_lib.Started:
@@ -189,7 +189,7 @@ class IsolatedEnvironment(core.Environment):
     number = self.next_episode
     self._start_worker()
     self._workers[0].call(worker_lib.ATTACH, self._step_timeout)
-    self.next_episode = number  # Over what the new environment began to count from.
+    self.next_episode = number  # The new environment has reset it to 0.
 
   def _drop_worker(self) -> None:
     for worker in self._workers:

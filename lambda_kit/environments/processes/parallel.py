@@ -1,4 +1,4 @@
-"""Several environments in processes of their own, behind one batched step.
+"""Several environments in worker processes, behind one batched step.
 
   with ParallelEnvironments(make_environment, num_environments=4, seed=0) as environments:
     timestep = environments.reset()
@@ -9,12 +9,11 @@
       timestep = environments.reset_done()
 
 Ends of episodes. `step` follows dm_env's rule in each row: it returns the true last observation with `StepType.LAST`,
-and the step after that ignores its action and returns `StepType.FIRST`. `reset_done` begins the new episodes at once,
-so that no row of a batched step is spent on it: with it, every row of (timestep, actions, next_timestep) is a true
-transition, on-policy rollouts stay rectangular [T, k], and a value is bootstrapped from `next_timestep.observation`,
-time-outs included. The one exception is a row of `next_timestep` that is first: its worker was replaced, so there is
-no transition and the episode that `timestep` belonged to has no end. Off-policy agents look at each row in the same
-way: a first row begins an episode, any other goes on with it.
+and the next step ignores its action and returns `StepType.FIRST`. `reset_done` begins the new episodes at once, so that
+no row of a batched step is spent on a reset. Then every row of (timestep, actions, next_timestep) is a true transition,
+on-policy roll-outs stay rectangular [T, k], and values are bootstrapped from `next_timestep.observation`, also at time
+limits. The one exception is a row of `next_timestep` that is first: its worker was replaced, so there is no transition,
+and the episode of `timestep` has no end.
 """
 
 from collections.abc import Sequence
@@ -28,7 +27,6 @@ import dm_env
 from dm_env import specs as dm_specs
 import numpy as np
 
-import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
@@ -49,15 +47,14 @@ def environment_seed(seed: int, index: int) -> int:
   return int(np.random.SeedSequence(seed, spawn_key=(index,)).generate_state(1)[0])
 
 
-@gin.register
 class ParallelEnvironments:
-  """Steps k environments at once in worker processes, each its own or several in one.
+  """Steps k environments at once in worker processes of one or several environments each.
 
-  A worker one of whose environments raises, whose process dies or that takes longer than `step_timeout` is replaced,
-  with a warning that holds its traceback. Its episodes are dropped: the replacement begins the next ones, and the
+  A worker is replaced if one of its environments raises an error, if its process dies, or if it takes longer than
+  `step_timeout`; a warning shows its traceback. Its episodes are dropped: the replacement begins the next ones, and the
   batched step has first time steps in these rows.
 
-  Arrays that are returned belong to the caller. Not for use by several threads at once.
+  Returned arrays belong to the caller. Not thread-safe.
   """
 
   def __init__(
@@ -73,16 +70,16 @@ class ParallelEnvironments:
     """Starts the workers and waits until their environments are built.
 
     Args:
-      environment_factory: Called in workers with `seed=environment_seed(seed, index)`. May be a function, a partial, a
-        closure or what gin gives for a reference: workers take over the gin bindings of this process. They don't import
-        its main module.
+      environment_factory: Called in workers with `seed=environment_seed(seed, index)`. A function, a partial, a
+        closure, or gin's value of a reference: workers take over this process's gin bindings, but don't import its
+        main module.
       num_environments: k.
       seed: Not negative.
-      num_workers: Processes, among which environments are divided; None for k. Several environments in a process save
-        much of the way between processes.
+      num_workers: Processes, among which environments are divided; None for k. Several environments in one process save
+        much of the communication.
       step_timeout: Seconds that a step or a reset of all environments of a process may take.
       start_timeout: Seconds that starting a process and building its environments may take.
-      max_restarts: Replacements, of all workers together, before `WorkerError` is raised.
+      max_restarts: Replacements, over all workers, before `WorkerError` is raised.
 
     Raises:
       WorkerError: An environment could not be built; the message has the traceback of its worker.
@@ -111,7 +108,7 @@ class ParallelEnvironments:
     ]
     self._memory_fd = process_lib.anonymous_file('lambda_kit_environments')
     self._workers: list[process_lib.WorkerProcess] = []
-    # Also runs when this object is forgotten, and at the exit of the interpreter.
+    # Also runs when this object is garbage collected, and when the interpreter exits.
     self._finalizer = weakref.finalize(self, process_lib.stop, self._workers, self._memory_fd, os.getpid())
     try:
       self._start()
@@ -136,7 +133,7 @@ class ParallelEnvironments:
     size = worker_lib.memory_size(self._specs, self._num_environments)
     os.ftruncate(self._memory_fd, size)
     self._arrays = worker_lib.map_arrays(mmap.mmap(self._memory_fd, size), self._specs, self._num_environments)
-    self._arrays.step_type[...] = dm_env.StepType.LAST  # Nothing has begun: `reset_done` has all to do.
+    self._arrays.step_type[...] = dm_env.StepType.LAST  # No episode has begun: `reset_done` has to begin them all.
     self._run(worker_lib.ATTACH, range(len(self._workers)))
 
   def reset(self) -> dm_env.TimeStep:
@@ -145,14 +142,14 @@ class ParallelEnvironments:
     return self._timestep()
 
   def step(self, actions: np.ndarray) -> dm_env.TimeStep:
-    """Steps every environment; begins a new episode in those whose last one is over.
+    """Steps every environment; where an episode is over, begins a new one instead.
 
     Args:
       actions: [k, A], all finite.
 
     Returns:
-      A time step with arrays: step_type [k], reward and discount [k], cost [k, C], observation [k, ...]. Where it is
-      first, reward and cost are 0 and the discount is 1.
+      A time step of arrays: step_type [k], reward and discount [k], cost [k, C], observation [k, ...]. In first rows,
+      reward and cost are 0 and the discount is 1.
     """
     actions = np.asarray(actions)
     expected = self._arrays.action
@@ -169,39 +166,18 @@ class ParallelEnvironments:
     return self._timestep()
 
   def reset_done(self) -> dm_env.TimeStep:
-    """Begins a new episode where the last time step was the last of an episode.
+    """Begins a new episode where the last one is over.
 
     Returns:
-      The time step to act on: first where an episode was over, and elsewhere what the last `step` returned.
+      The time step to act on: first in the rows of new episodes, and elsewhere what `step` returned last.
     """
     is_over = self._arrays.step_type == dm_env.StepType.LAST
     self._run(worker_lib.RESET_DONE, [worker for worker, rows in enumerate(self._rows) if is_over[rows].any()])
     return self._timestep()
 
-  def observation_spec(self) -> dict[str, dm_specs.Array]:
-    """Of one environment, as all specs here."""
-    return self._specs.observation
-
   def action_spec(self) -> dm_specs.Array:
+    """The spec of one environment's actions, [A]."""
     return self._specs.action
-
-  def reward_spec(self) -> types.CmdpReward:
-    return self._specs.reward
-
-  def discount_spec(self) -> dm_specs.Array:
-    return self._specs.discount
-
-  @property
-  def constraint_names(self) -> tuple[str, ...]:
-    return self._specs.constraint_names
-
-  @property
-  def action_repeat(self) -> int:
-    return self._specs.action_repeat
-
-  @property
-  def episode_length(self) -> int | None:
-    return self._specs.episode_length
 
   @property
   def num_environments(self) -> int:
@@ -209,12 +185,12 @@ class ParallelEnvironments:
 
   @property
   def last_step_counts(self) -> np.ndarray:
-    """Simulator steps [k] that the last time step took in each environment; 0 where it was a first one."""
+    """Simulator steps [k] of the last time step in each environment; 0 where it was a first one."""
     return self._arrays.last_step_count.copy()
 
   @property
   def episode_numbers(self) -> np.ndarray:
-    """Numbers [k] of the episodes that the next resets begin. To be read even when closed."""
+    """Numbers [k] of the episodes that the next resets begin. Can still be read after `close`."""
     return self._arrays.next_episode.copy()
 
   @episode_numbers.setter
@@ -224,7 +200,7 @@ class ParallelEnvironments:
     if numbers.shape != (self._num_environments,) or not is_integer or (numbers < 0).any():
       raise ValueError(f'episode_numbers must be {self._num_environments} integers from 0 on, got {numbers}.')
     waiting = list(range(len(self._workers)))
-    while waiting:  # A replacement has begun episodes, and must be told again.
+    while waiting:  # A replaced worker has begun episodes already, and needs the numbers again.
       for worker in waiting:
         self._arrays.next_episode[self._rows[worker]] = numbers[self._rows[worker]]
       waiting = self._run(worker_lib.SET_EPISODE, waiting)
@@ -258,7 +234,7 @@ class ParallelEnvironments:
     )
 
   def _run(self, command: bytes, workers: Sequence[int]) -> list[int]:
-    """Has workers carry out a command, replaces those that fail, and returns which these were."""
+    """Has workers carry out a command, replaces those that fail, and returns their indices."""
     if not self._finalizer.alive:
       raise RuntimeError('The environments are closed.')
     try:
@@ -267,14 +243,14 @@ class ParallelEnvironments:
         self._replace(worker, failure)
       return list(failures)
     except BaseException:
-      # Interrupted half-way: some workers have stepped and others have not, which nobody could tell from outside.
+      # Interrupted halfway: some workers have stepped and others have not, and the caller can't know which.
       self.close()
       raise
 
   def _exchange(self, command: bytes, workers: Sequence[int]) -> dict[int, str]:
-    """Has workers carry out a command side by side, and returns what went wrong, by worker."""
+    """Has workers carry out a command in parallel, and returns the failures by worker."""
     deadline = time.monotonic() + self._step_timeout
-    failures = {}
+    failures: dict[int, str] = {}
     for worker in workers:
       try:
         self._workers[worker].send(command)
@@ -291,7 +267,7 @@ class ParallelEnvironments:
     return failures
 
   def _replace(self, index: int, failure: str) -> None:
-    """Starts another worker for some environments, until one begins episodes."""
+    """Starts new workers until one has begun its episodes."""
     rows = self._rows[index]
     while True:
       if self._restarts >= self._max_restarts:
@@ -300,13 +276,13 @@ class ParallelEnvironments:
         )
       self._restarts += 1
       logging.warning(
-        '%s failed, what was under way is dropped. Replacing the worker (%d of at most %d).\n%s',
+        '%s failed; unfinished episodes are dropped. Replacing the worker (%d of at most %d).\n%s',
         _name(rows),
         self._restarts,
         self._max_restarts,
         failure,
       )
-      # The episodes after the failed ones: the same would likely fail again.
+      # The episodes after the failed ones, which would probably fail again.
       numbers = self._arrays.next_episode[rows]
       worker = process_lib.WorkerProcess(self._starts[index], self._memory_fd, self._start_timeout)
       self._workers[index] = worker

@@ -1,4 +1,4 @@
-"""The process of one parallel environment, as its parent sees it: started, spoken to, watched and ended."""
+"""The parent's side of a worker process: starts it, sends commands, watches it and ends it."""
 
 from collections.abc import Sequence
 import os
@@ -15,18 +15,18 @@ from absl import logging
 from lambda_kit.environments.processes import worker as worker_lib
 
 _CLOSE_SECONDS = 5.0  # For workers to close their environments before they are killed.
-_TRACE_SECONDS = 1.0  # For a worker that hangs to write where it is.
+_TRACE_SECONDS = 1.0  # For a hanging worker to write its stack trace.
 
 
 class WorkerFailure(Exception):
-  """A worker failed. The message says how, with a traceback if there is one."""
+  """A worker failed. The message says how, with the traceback if there is one."""
 
 
 class WorkerProcess:
-  """A process that runs `worker.main`. Every call raises `WorkerFailure` rather than wait for ever."""
+  """A process that runs `worker.main`. Calls raise `WorkerFailure` rather than wait forever."""
 
   def __init__(self, start: worker_lib.Start, memory_fd: int, timeout: float):
-    """Starts the process, without waiting for it. `timeout` is in seconds, until `wait_until_started` gives up."""
+    """Starts the process without waiting for it. After `timeout` seconds, `wait_until_started` gives up."""
     self._deadline = time.monotonic() + timeout
     self._started = False
     self._is_killed = False
@@ -37,8 +37,8 @@ class WorkerProcess:
       f'import sys; sys.path[:] = {[str(path) for path in sys.path]}; '
       f'from lambda_kit.environments.processes import worker; worker.main{fds}'
     )
-    # Not `multiprocessing`: under spawn its children import the main module of the parent, and with it jax.
-    # The process group of its own keeps Ctrl-C away from the start, and lets `kill` reach what the environment starts.
+    # Not `multiprocessing`: with spawn, its children import the parent's main module, and with it jax.
+    # A process group of its own shields the worker from Ctrl-C, and lets `kill` reach what the environment starts.
     with theirs:
       self._process = subprocess.Popen(
         [sys.executable, '-c', program], stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0
@@ -47,7 +47,7 @@ class WorkerProcess:
     try:
       worker_lib.send_long(self._connection, b'', pickle.dumps(start))
     except OSError:
-      pass  # It has died; waiting for it will tell.
+      pass  # It has died; `wait_until_started` will say why.
 
   @property
   def process_id(self) -> int:
@@ -60,16 +60,16 @@ class WorkerProcess:
     return started
 
   def send(self, command: bytes) -> None:
-    """Sends a command. It is a few bytes, for which there is always room."""
+    """Sends a command. It is a few bytes, so sending doesn't block."""
     try:
       self._connection.send(command)
     except OSError:
       raise WorkerFailure(self._describe_end()) from None
 
   def receive(self, deadline: float) -> bytes:
-    """Waits until the command that was sent has been carried out, and returns what the answer carries.
+    """Waits until the last command has been carried out, and returns the answer's content.
 
-    `deadline` is a time of `time.monotonic`.
+    `deadline` is a value of `time.monotonic`.
     """
     self._connection.settimeout(_remaining(deadline))
     try:
@@ -90,7 +90,7 @@ class WorkerProcess:
     return self.receive(time.monotonic() + timeout)
 
   def ask_to_close(self) -> None:
-    """Tells the worker to close its environment and end. One that has no environment yet is killed."""
+    """Tells the worker to close its environment and exit. One that has no environment yet is killed."""
     if not self._started:
       self.kill()
     if self._is_killed:
@@ -101,7 +101,7 @@ class WorkerProcess:
       pass  # It has ended.
 
   def finish(self, deadline: float) -> None:
-    """Waits for the end of a worker that was asked to close, and kills it when the deadline has passed."""
+    """Waits for a worker that was asked to close, and kills it after the deadline."""
     if self._is_killed:
       return
     try:
@@ -116,7 +116,7 @@ class WorkerProcess:
     self.kill()
 
   def kill(self) -> None:
-    """Ends the worker at once, with all processes that its environment has started. May be called twice."""
+    """Kills the worker, with all processes that its environment has started. May be called twice."""
     if self._process.poll() is None:
       os.killpg(self._process.pid, signal.SIGKILL)
       self._process.wait()
@@ -134,7 +134,7 @@ class WorkerProcess:
     return f'The process of the worker {reason}.\n{self._read_trace()}'
 
   def _trace(self) -> str:
-    """Asks a living worker where it is."""
+    """Asks a living worker for its stack trace."""
     self._process.send_signal(worker_lib.TRACE_SIGNAL)
     deadline = time.monotonic() + _TRACE_SECONDS
     trace, previous = '', ''
@@ -144,14 +144,14 @@ class WorkerProcess:
     return trace
 
   def _read_trace(self) -> str:
-    """What the worker's faulthandler has written, in a crash or when asked."""
+    """What the worker's faulthandler has written, after a crash or on request."""
     return os.pread(self._trace_fd, 1 << 20, 0).decode(errors='replace')
 
 
 def stop(workers: Sequence[WorkerProcess], memory_fd: int, parent_id: int) -> None:
-  """Ends all workers and lets go of the memory."""
+  """Ends all workers and frees the memory."""
   if os.getpid() != parent_id:
-    return  # A fork of the parent ends; the workers aren't its own.
+    return  # A fork of the parent exits; the workers are not its own.
   for worker in workers:
     worker.ask_to_close()
   deadline = time.monotonic() + _CLOSE_SECONDS
@@ -161,7 +161,7 @@ def stop(workers: Sequence[WorkerProcess], memory_fd: int, parent_id: int) -> No
 
 
 def anonymous_file(name: str) -> int:
-  """Opens a file without a path, which vanishes with the last process that holds it, however that ends."""
+  """Opens a file without a path, which disappears with the last process that has it open, however that ends."""
   if hasattr(os, 'memfd_create'):
     return os.memfd_create(name)
   with tempfile.TemporaryFile() as file:
@@ -169,4 +169,4 @@ def anonymous_file(name: str) -> int:
 
 
 def _remaining(deadline: float) -> float:
-  return max(deadline - time.monotonic(), 1e-3)  # 0 would mean not to wait at all, and to raise another error.
+  return max(deadline - time.monotonic(), 1e-3)  # A time-out of 0 makes sockets non-blocking, with another error.

@@ -1,4 +1,4 @@
-"""Several environments in this process, behind the interface of `ParallelEnvironments`."""
+"""Several environments in this process, with the interface of `ParallelEnvironments`."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from lambda_kit import types
 class SerialEnvironments:
   """Steps k environments one after the other.
 
-  For environments that are faster than the way to another process, and for a single one. An environment that raises an
-  error begins its next episode: the batched step has a first time step in that row, as after the replacement of a
-  worker. Not for use by several threads at once.
+  For a single environment, and for those that step faster than processes communicate. An environment that raises an
+  error begins its next episode: the batched step has a first time step in that row, as when a worker is replaced. Not
+  thread-safe.
 
   Args:
     environments: k of them, with the same specs. They are not closed here.
-    max_restarts: Errors, of all environments together, before the next one is raised.
+    max_restarts: Errors, over all environments, before the next one is raised.
   """
 
   def __init__(self, environments: Sequence[core.Environment], max_restarts: int = 10):
@@ -54,20 +54,12 @@ class SerialEnvironments:
     return self._batched()
 
   @property
-  def action_repeat(self) -> int:
-    return self._environments[0].action_repeat
-
-  @property
-  def episode_length(self) -> int | None:
-    return self._environments[0].episode_length
-
-  @property
   def num_environments(self) -> int:
     return len(self._environments)
 
   @property
   def last_step_counts(self) -> np.ndarray:
-    """Simulator steps [k] that the last time step took in each environment; 0 where it was a first one."""
+    """Simulator steps [k] of the last time step in each environment; 0 where it was a first one."""
     return self._counts.copy()
 
   @property
@@ -82,7 +74,7 @@ class SerialEnvironments:
 
   @property
   def num_restarts(self) -> int:
-    """Episodes that were given up so far."""
+    """Episodes dropped so far."""
     return self._restarts
 
   def _begin(self, index: int) -> dm_env.TimeStep:
@@ -99,7 +91,7 @@ class SerialEnvironments:
     if self._restarts >= self._max_restarts:
       raise error
     self._restarts += 1
-    self._environments[index].next_episode = next_episode  # Also after a reset that failed half-way.
+    self._environments[index].next_episode = next_episode  # Set here, since a reset may have failed halfway.
     logging.warning(
       'Environment %d failed, its episode is dropped (%d of at most %d): %s: %s',
       index,

@@ -1,9 +1,9 @@
-"""What runs in the process of parallel environments, and what both sides know of the memory that they share.
+"""The program of a worker process, and the layout of the memory that it shares with its parent.
 
-Imports no more than it must, and never jax: its start-up time and memory count once for each process.
+Imports as little as possible, and never jax: every process pays for its start-up time and memory.
 
-The parent sends one byte for a command and the worker answers with one byte; the arrays of a time step lie in shared
-memory by then. Only the start, a picture and a failure carry more: a length and that many bytes.
+The parent sends a command of one byte and the worker answers with one byte; by then, the arrays of the time step are in
+shared memory. Only a start, a picture and a failure carry more: a length and that many bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,20 +27,20 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
 
-# Commands to all environments of a worker, but for RESET_DONE, to those whose episode is over, and RENDER, to the first
-# one, which is followed by a packed `PICTURE_SIZE`.
+# Commands go to all environments of a worker, except RESET_DONE (to those whose episode is over) and RENDER (to the
+# first, followed by a packed `PICTURE_SIZE`).
 ATTACH, SET_EPISODE, RESET, RESET_DONE, STEP, RENDER, CLOSE = b'a', b'e', b'r', b'd', b's', b'p', b'c'
 # Answers. STARTED is followed by a pickled `Started`, RENDERED by a pickled array, FAILED by the text of a traceback.
 STARTED, DONE, RENDERED, FAILED = b'S', b'D', b'P', b'F'
 
 PICTURE_SIZE = struct.Struct('!II')  # Height and width.
 
-TRACE_SIGNAL = signal.SIGUSR1  # Makes a worker write where it is to its trace file.
+TRACE_SIGNAL = signal.SIGUSR1  # Makes a worker write its stack trace to its trace file.
 _ALIGNMENT = 64  # Bytes; a cache line.
 
 
 class Specs(NamedTuple):
-  """What describes an environment."""
+  """The specs and properties of an environment."""
 
   task_name: str
   observation: dict[str, dm_specs.Array]
@@ -54,23 +54,23 @@ class Specs(NamedTuple):
 
 
 class Start(NamedTuple):
-  """What the worker is told before anything else."""
+  """The first message to a worker."""
 
   package: factories.Package
   seeds: tuple[int, ...]  # One for each environment of this worker.
-  first_index: int  # The row of the first of them; those of the others follow.
+  first_index: int  # The row of the first of them; the others follow.
   num_environments: int  # k, of all workers.
 
 
 class Started(NamedTuple):
-  """What the worker tells when its environments are built."""
+  """The worker's answer when its environments are built."""
 
-  specs: tuple[Specs, ...]  # One for each.
+  specs: tuple[Specs, ...]  # One for each environment.
   used: factories.Used
 
 
 class SharedArrays(NamedTuple):
-  """Views of the shared memory. Workers touch the rows of their environments only."""
+  """Views of the shared memory. Workers touch only the rows of their environments."""
 
   action: np.ndarray  # [k, A]
   observation: dict[str, np.ndarray]  # [k, ...]
@@ -79,7 +79,7 @@ class SharedArrays(NamedTuple):
   discount: np.ndarray  # [k]
   step_type: np.ndarray  # [k] uint8.
   last_step_count: np.ndarray  # [k] int64, simulator steps.
-  next_episode: np.ndarray  # [k] int64. During a reset already that of the episode after, for a replacement.
+  next_episode: np.ndarray  # [k] int64. Advanced before a reset, so that a replacement skips an episode that fails.
 
 
 def memory_size(specs: Specs, num_environments: int) -> int:
@@ -88,7 +88,7 @@ def memory_size(specs: Specs, num_environments: int) -> int:
 
 
 def map_arrays(memory: mmap.mmap, specs: Specs, num_environments: int) -> SharedArrays:
-  """Lays arrays over `memory`; the same on both sides, as it depends on the specs alone."""
+  """Maps arrays onto `memory`: in the same way on both sides, since it depends on the specs alone."""
 
   def arrays() -> Iterator[np.ndarray]:
     offset = 0
@@ -103,7 +103,7 @@ def map_arrays(memory: mmap.mmap, specs: Specs, num_environments: int) -> Shared
 
 def _fields(specs: Specs) -> list[dm_specs.Array]:
   count = dm_specs.Array((), np.int64)
-  observation = [spec for _, spec in sorted(specs.observation.items())]  # Equal specs may be in another order.
+  observation = [spec for _, spec in sorted(specs.observation.items())]  # Equal dictionaries may differ in order.
   return [
     *observation,
     specs.action,
@@ -122,7 +122,7 @@ def _padded_size(spec: dm_specs.Array, num_environments: int) -> int:
 
 
 def send_long(connection: socket.socket, kind: bytes, content: bytes) -> None:
-  """Sends a message that is more than its first byte."""
+  """Sends a message of more than one byte."""
   connection.sendall(kind + struct.pack('!Q', len(content)) + content)
 
 
@@ -143,16 +143,16 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
   """Builds environments and serves them until the parent closes them or dies."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes its workers.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C, and closes its workers.
   faulthandler.enable(trace_fd, all_threads=False)
   faulthandler.register(TRACE_SIGNAL, trace_fd, all_threads=False)
   connection = socket.socket(fileno=connection_fd)
   for fd in (connection_fd, memory_fd, trace_fd):
-    os.set_inheritable(fd, False)  # Processes that the environment starts must not keep them open.
+    os.set_inheritable(fd, False)  # Otherwise, processes that the environment starts would keep them open.
   threading.Thread(target=_exit_with_parent, args=(connection_fd,), daemon=True).start()
   try:
     _serve(connection, memory_fd)
-  except BaseException:  # Environments raise what they like, SystemExit included.
+  except BaseException:  # Environments can raise anything, SystemExit included.
     try:
       send_long(connection, FAILED, traceback.format_exc().encode())
     except OSError:
@@ -161,15 +161,15 @@ def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
 
 
 def _exit_with_parent(connection_fd: int) -> None:
-  """Ends this process when the parent dies, even in the midst of a step that never ends."""
+  """Ends this process when the parent dies, even during a step that never returns."""
   poll = select.poll()
-  poll.register(connection_fd, 0)  # Wakes for nothing but the other side being closed.
+  poll.register(connection_fd, 0)  # Wakes only when the other side is closed.
   poll.poll()
   os._exit(1)
 
 
 def _serve(connection: socket.socket, memory_fd: int) -> None:
-  """Answers commands. Returns when it's told to, or when the parent is gone."""
+  """Answers commands until it is told to close, or the parent is gone."""
   start: Start = pickle.loads(receive_long(connection))
   built = [factories.build(start.package, seed) for seed in start.seeds]
   environments = [environment for environment, _ in built]
@@ -206,7 +206,7 @@ def _carry_out(command: bytes, environment: core.Environment, row: '_Row') -> No
 
 
 def _get_specs(environment: core.Environment) -> Specs:
-  """Asks the environment for its specs, and refuses what can't lie in shared memory."""
+  """Collects the environment's specs, and refuses what shared memory can't hold."""
   observation, reward = environment.observation_spec(), environment.reward_spec()
   if not isinstance(observation, Mapping) or not isinstance(reward, types.CmdpReward):
     raise ValueError(
@@ -226,7 +226,7 @@ def _get_specs(environment: core.Environment) -> Specs:
   )
   for spec in _fields(specs):
     if not isinstance(spec, dm_specs.Array) or spec.dtype.hasobject:
-      raise ValueError(f'Only arrays of numbers can lie in shared memory, not {spec}.')
+      raise ValueError(f'Only arrays of numbers can be shared between processes, not {spec}.')
   return specs
 
 
@@ -255,10 +255,10 @@ class _Row:
     self._arrays.next_episode[self._index] = number
 
   def write(self, timestep: dm_env.TimeStep, last_step_count: int) -> None:
-    """Stores a time step. A first one, which has no reward and no discount, gets zeros and a discount of 1."""
+    """Stores a time step. A first one has no reward and discount, and gets zeros and a discount of 1."""
     if timestep.observation.keys() != self._observation.keys():
       raise ValueError(
-        f'The environment returned observations {sorted(timestep.observation)}, its spec has '
+        f'The environment returned observations {sorted(timestep.observation)}, but its spec has '
         f'{sorted(self._observation)}.'
       )
     for name, destination in self._observation.items():
@@ -277,5 +277,5 @@ class _Row:
 def _copy(destination: np.ndarray, value: Any, name: str) -> None:
   value = np.asarray(value)
   if value.shape != destination.shape:  # numpy would broadcast.
-    raise ValueError(f'The environment returned {name} of shape {value.shape}, its spec has {destination.shape}.')
+    raise ValueError(f'The environment returned {name} of shape {value.shape}, but its spec has {destination.shape}.')
   np.copyto(destination, value, casting='same_kind')
