@@ -1,4 +1,4 @@
-"""Evaluation of a checkpoint: repeats what the training measured, films it, and exports the policy."""
+"""Evaluation of a checkpoint: repeats the evaluation of training, films it, and exports the policy."""
 
 from collections.abc import Sequence
 import os
@@ -39,24 +39,25 @@ def evaluate(
   export_to: str | os.PathLike | None = None,
   num_calibrations: int = 0,
 ) -> dict[str, Any]:
-  """Evaluates a checkpoint of a run, also of one that still goes on.
+  """Evaluates a checkpoint of a run, which may still be running.
 
-  A checkpoint that was saved after an evaluation holds its score, and that evaluation is repeated: the same episodes,
-  with the same noise. One that was saved between two evaluations gets the one that would come next.
+  If the checkpoint was saved after an evaluation, it holds a score, and that evaluation is repeated: the same episodes,
+  with the same noise. If it was saved between two evaluations, the next one is run.
 
   Args:
-    experiment: That of the run.
-    workdir: That of the run. Results are added to its folder `evaluation`.
+    experiment: The run's experiment.
+    workdir: The run's workdir. Results are added to its folder `evaluation`.
     which: 'newest', or 'best' for the one with the highest return among those that were safe.
-    step: Environment steps of the checkpoint to take, whatever `which` says.
-    more_episodes: How many to run beyond those of the evaluation.
-    num_videos: How many episodes to film, from the evaluation's first on. If any, the agent's model predicts the first.
-    export_to: Folder that the policy is exported to; None for no export.
-    num_calibrations: Episodes, played with the noise of training, in which bounds on costs are compared with costs.
+    step: Environment steps of the checkpoint to evaluate; overrides `which`.
+    more_episodes: Number of episodes beyond those of the evaluation.
+    num_videos: Number of episodes to film, from the evaluation's first on. If any, the agent's model predicts the
+      first.
+    export_to: Folder to export the policy to; None for no export.
+    num_calibrations: Number of episodes, with exploration noise, for comparing bounds on costs with costs.
 
   Returns:
-    The row that is also logged: that of an evaluation, with where it comes from. `reproduced` in it says whether the
-    score is that of the checkpoint, to the bit; None if that has no score.
+    The row that is also logged: the evaluation's, with its origin. Its `reproduced` says whether the score equals the
+    checkpoint's to the bit; None if the checkpoint has no score.
   """
   folder, spec, title = pathlib.Path(workdir), experiment.spec, experiment.settings.title
   checkpoint = _choose(folder, which, step)
@@ -88,19 +89,19 @@ def evaluate(
   if num_calibrations:
     name = f'{checkpoint.path.name}-calibration'
     print(calibration.describe(_calibrate(experiment, num_calibrations, loop.episodes, results, name)))
-    print(f'More about it is in {results / name}.json and .png')
+    print(f'Details are in {results / name}.json and .png')
   if num_videos:
     predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
     path = prediction.write_prediction(
       predictor, evaluator.watch, number, checkpoint.step, title, results, f'{checkpoint.path.name}-prediction'
     )
     if path is not None:
-      print(f'What the model predicts of episode 0 is in {path}')
+      print(f'The prediction of episode 0 is in {path}')
   for i in range(num_videos):
     path = video.write_video(
       evaluator.record(number, episode=i), results / f'{checkpoint.path.name}-episode_{i}.mp4', fps=30
     )
-    print(f'A video of episode {i} is in {path}')
+    print(f'The video of episode {i} is in {path}')
   return row
 
 
@@ -113,14 +114,14 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
     if which == NEWEST or not store.steps():
       raise errors.CheckpointError(f'{folder} has no checkpoint yet.')
     raise errors.CheckpointError(
-      f'No checkpoint in {folder} was evaluated and found to be safe. Take the newest, or '
+      f'No checkpoint in {folder} was evaluated and found safe. Choose the newest, or '
       f'one of the steps {", ".join(map(str, store.steps()))}.'
     )
   return checkpoint
 
 
 def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], checkpoint: store_lib.Checkpoint) -> bool:
-  """Says whether the score of the checkpoint is reproduced, and what may be the reason if it is not."""
+  """Returns whether the checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
   saved = checkpoint.state['evaluations'][-1]
   row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(0))
   describe = lambda row: (
@@ -139,8 +140,8 @@ def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], che
   print(
     '\n'.join(['  The configuration differs from that of the run:', *(f'    {line}' for line in changes)])
     if changes
-    else '  The configuration is that of the run: another machine, another number of cores (taskset), or '
-    'other versions of packages round differently.'
+    else '  The configuration is that of the run. Another machine, another number of cores (taskset), or '
+    'other versions of packages may round differently.'
   )
   return False
 
@@ -148,7 +149,7 @@ def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], che
 def _calibrate(
   experiment: experiment_lib.Experiment, num_episodes: int, num_trained: int, folder: pathlib.Path, name: str
 ) -> dict[str, Any]:
-  """Plays episodes with the noise of training, new ones and some that the agent has learned from."""
+  """Calibrates in new episodes, and in some that start like those of training."""
   builder, learner, spec = experiment.builder, experiment.learner, experiment.spec
   seed = experiment.seeds.evaluation_actor
   forecaster = builder.make_cost_forecaster(learner, seed)

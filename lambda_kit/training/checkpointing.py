@@ -1,9 +1,9 @@
-"""A run's checkpoints: everything that it needs to go on as if it had never stopped.
+"""A run's checkpoints: everything that it needs to resume as if it had never stopped.
 
-An episode depends on what was learned, on its number, and on nothing else that came before: environments and actors
-draw all noise from their seed and that number. So the ends of episodes are where a run can be taken up again. At each
-of them the checkpointer takes a snapshot in memory. Snapshots go to disk at intervals, after evaluations, and when the
-run is about to stop, for whatever reason: what is repeated then is the episode that was under way, to the bit.
+An episode depends only on the learned variables and on its number, since environments and actors draw all noise from
+their seed and that number. So a run can be resumed at the end of any episode. The checkpointer takes a snapshot in
+memory at each of them. Snapshots go to disk at intervals, after evaluations, and when the run stops for any reason. A
+resumed run repeats the episode that was under way, to the bit.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ from lambda_kit.training.checkpoints import store as store_lib
 
 
 class Parts(NamedTuple):
-  """What changes while a run goes on."""
+  """The parts of a run that have state."""
 
   environment: core.Environment
   actor: core.Actor
@@ -45,14 +45,14 @@ class _Snapshot(NamedTuple):
 
 
 class Checkpointer:
-  """Takes snapshots of a run's parts, writes them in the background, and brings them back.
+  """Takes snapshots of a run's parts, writes them in the background, and restores them.
 
   Args:
     folder: The workdir: checkpoints go to `checkpoints/`, episodes to `replay/`.
-    parts: What to save and to restore.
+    parts: What to save and restore.
     every_steps: Environment steps between two writes.
-    every_seconds: Seconds between two writes: what is due first counts.
-    keep: How many of the last checkpoints stay, beside the best safe one.
+    every_seconds: Seconds between two writes; whichever is due first counts.
+    keep: Number of latest checkpoints to keep, in addition to the best safe one.
   """
 
   def __init__(self, folder: pathlib.Path, parts: Parts, every_steps: int, every_seconds: float, keep: int):
@@ -61,27 +61,30 @@ class Checkpointer:
     self._every_steps, self._every_seconds = every_steps, every_seconds
     self._store = store_lib.CheckpointStore(folder / 'checkpoints', keep)
     self._saver = background.BackgroundSaver(self._store)
-    self._archive = None if parts.replay is None else archive_lib.ReplayArchive(folder / 'replay', parts.replay)
+    self._replay: tuple[buffer_lib.EpisodeBuffer, archive_lib.ReplayArchive] | None = None
+    if parts.replay is not None:
+      self._replay = parts.replay, archive_lib.ReplayArchive(folder / 'replay', parts.replay)
     self._snapshot: _Snapshot | None = None
     self._written_step, self._written_time = 0, time.monotonic()
 
   def resume(self) -> int | None:
-    """Brings the parts to the newest checkpoint that is good, and whose episodes are. Later ones are set aside.
+    """Restores the parts from the newest good checkpoint with good episodes. Later ones are set aside.
 
     Returns:
       Its environment steps; None if there is no checkpoint yet.
 
     Raises:
-      CheckpointError: No checkpoint can be used, or those that there are belong to another run.
+      CheckpointError: No checkpoint can be used, or they belong to another run.
       EpisodeFileError: All of them need an episode that is missing or damaged. Nothing on disk was changed.
     """
     checkpoint = self._store.newest()
     if checkpoint is None:
-      if self._archive is not None:
-        self._archive.restore_none()
+      if self._replay is not None:
+        _, archive = self._replay
+        archive.restore_none()
       return None
     check_task(checkpoint, self._parts.environment)
-    unusable = []
+    unusable: list[tuple[store_lib.Checkpoint, episodes_lib.EpisodeFileError]] = []
     while checkpoint is not None:
       try:
         self._restore(checkpoint)
@@ -89,18 +92,19 @@ class Checkpointer:
         unusable.append((checkpoint, error))
         checkpoint = self._store.newest(before=checkpoint.step)
       else:
-        for later, error in unusable:
-          self._store.set_aside(later, error)
+        for later, reason in unusable:
+          self._store.set_aside(later, reason)
         return checkpoint.step
     raise unusable[0][1]
 
   def _restore(self, checkpoint: store_lib.Checkpoint) -> None:
     parts, state = self._parts, checkpoint.state
-    # The learner comes before the replay: if its arrays don't fit, no file of an episode has been deleted.
+    # The learner comes before the replay: if its arrays don't fit, no episode file has been deleted.
     parts.learner.restore(checkpoint.load('learner', parts.learner.save()))
-    if self._archive is not None:
-      self._archive.restore(*state['replay']['span'])
-      parts.replay.set_rng_state(state['replay']['rng'])
+    if self._replay is not None:
+      buffer, archive = self._replay
+      archive.restore(*state['replay']['span'])
+      buffer.set_rng_state(state['replay']['rng'])
     parts.loop.state = environment_loop.LoopState.from_json(state['loop'])
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
@@ -109,18 +113,19 @@ class Checkpointer:
     self._written_step = checkpoint.step
 
   def take(self, score: dict[str, Any] | None = None) -> None:
-    """Takes a snapshot at the end of an episode, and has it written if that is due.
+    """Takes a snapshot at the end of an episode, and starts to write it if that is due.
 
     Args:
-      score: What an evaluation has just measured, if one has; such snapshots are always written.
+      score: Result of an evaluation at this time step, if any. Such snapshots are always written.
     """
     parts = self._parts
     replay = None
-    if self._archive is not None:
-      replay = dict(span=self._archive.save(), rng=parts.replay.rng_state())
-    self._snapshot = _Snapshot(
+    if self._replay is not None:
+      buffer, archive = self._replay
+      replay = dict(span=archive.save(), rng=buffer.rng_state())
+    snapshot = self._snapshot = _Snapshot(
       parts.loop.state.environment_steps,
-      jax.tree.map(np.array, parts.learner.save()),  # Copies: updates write over the learner's buffers.
+      jax.tree.map(np.array, parts.learner.save()),  # Copies: updates overwrite the learner's buffers.
       dict(
         task=parts.environment.task_name,
         next_episode=parts.environment.next_episode,
@@ -131,31 +136,31 @@ class Checkpointer:
       ),
       score,
     )
-    due = self._snapshot.step >= self._written_step + self._every_steps
+    due = snapshot.step >= self._written_step + self._every_steps
     if due or score is not None or time.monotonic() >= self._written_time + self._every_seconds:
-      self._write()
+      self._write(snapshot)
 
   def finish(self) -> pathlib.Path | None:
-    """Writes the last snapshot if it is not on disk, and waits for it. Returns its folder."""
+    """Writes the last snapshot unless it is on disk, and waits for it. Returns its folder."""
     try:
       if self._snapshot is not None and self._snapshot.step > self._written_step:
-        self._write()
+        self._write(self._snapshot)
       return self.wait()
     finally:
       self._saver.close()
 
   def wait(self) -> pathlib.Path | None:
-    """Blocks until all that was due is on disk. Returns the last checkpoint's folder, or raises why there is none."""
+    """Blocks until pending writes end. Returns the last checkpoint's folder, or raises the error of the last write."""
     return self._saver.wait()
 
-  def _write(self) -> None:
-    snapshot = self._snapshot
+  def _write(self, snapshot: _Snapshot) -> None:
     for path in self._folder.glob('*.jsonl'):
-      files.sync_file(path)  # Rows are not written again that a checkpoint says were: they must outlive a power cut.
+      files.sync_file(path)  # A resumed run doesn't write rows before its checkpoint again: they must be on disk.
     self._saver.save(snapshot.step, dict(learner=snapshot.learner), snapshot.state, snapshot.score)
     self._written_step, self._written_time = snapshot.step, time.monotonic()
-    if self._archive is not None:
-      self._archive.prune(min(state['replay']['span'][0] for state in [*self._store.states(), snapshot.state]))
+    if self._replay is not None:
+      _, archive = self._replay
+      archive.prune(min(state['replay']['span'][0] for state in [*self._store.states(), snapshot.state]))
 
 
 def check_task(checkpoint: store_lib.Checkpoint, environment: core.Environment) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation as in the paper: whole episodes without learning, whose data are discarded."""
+"""Evaluation as in the paper: whole episodes without learning, with their data discarded."""
 
 from collections.abc import Iterator, Sequence
 import itertools
@@ -20,9 +20,9 @@ _ATTEMPTS = 3
 class Evaluator:
   """Measures an actor on episodes of its own environment.
 
-  Evaluation number i always takes the episodes i E to (i + 1) E - 1, with the noise that belongs to them, so its
-  outcome is the same whatever happened before: in a resumed run, or from a checkpoint alone. So an episode in which the
-  environment's process died or hung is simply played again, up to `_ATTEMPTS` times.
+  Evaluation i always plays episodes i E to (i + 1) E - 1, and their noise follows from their numbers. So its outcome
+  does not depend on what happened before, and is the same in a resumed run or from a checkpoint alone. For the same
+  reason an episode can be played again if the environment's process died or hung, up to `_ATTEMPTS` times in all.
   """
 
   def __init__(self, environment: core.Environment, actor: core.Actor, spec: core.EnvironmentSpec, num_episodes: int):
@@ -37,14 +37,14 @@ class Evaluator:
     return self._num_episodes
 
   def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
-    """Runs evaluation `number` and then `more_episodes`. Returns a summary of each of all these episodes."""
+    """Runs evaluation `number` and then `more_episodes`. Returns a summary of each episode."""
     self._actor.update()
     first = number * self._num_episodes
     return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
 
   def record(self, number: int, size: int = 256, episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
-    self._actor.update()  # The evaluation itself may have been run by a process before this one.
+    self._actor.update()  # An earlier process may have run the evaluation itself.
     self._environment.next_episode = number * self._num_episodes + episode
     episode_return, cost_return = 0.0, np.zeros(self._spec.num_constraints)
     for _, timestep in self._play_steps():
@@ -74,16 +74,15 @@ class Evaluator:
     )
 
   def _run_episode(self, number: int) -> types.EpisodeSummary:
-    for attempt in range(_ATTEMPTS):
-      self._environment.next_episode = number
+    for _ in range(_ATTEMPTS - 1):
       try:
-        return self._play()
+        return self._play(number)
       except isolated.EnvironmentFailure as error:
-        if attempt == _ATTEMPTS - 1:
-          raise
         logging.warning('Episode %d of an evaluation is played again: %s', number, error)
+    return self._play(number)
 
-  def _play(self) -> types.EpisodeSummary:
+  def _play(self, number: int) -> types.EpisodeSummary:
+    self._environment.next_episode = number
     rewards, costs, environment_steps = [], [], 0
     for _, timestep in self._play_steps():
       if not timestep.first():
@@ -93,7 +92,7 @@ class Evaluator:
     return scores.summarize_episode(rewards, costs, environment_steps)
 
   def _play_steps(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
-    """Plays an episode. Yields each action with what it led to, after None with the first time step."""
+    """Plays an episode. Yields None with the first time step, then each action with the time step that it led to."""
     self._actor.reseed(self._environment.next_episode)
     timestep = self._environment.reset()
     self._actor.observe_first(timestep)
@@ -108,7 +107,7 @@ class Evaluator:
 def evaluation_row(
   episodes: Sequence[types.EpisodeSummary], environment_steps: int, cost_regret: np.ndarray
 ) -> dict[str, Any]:
-  """The row of an evaluation in logs: means over episodes, and the episodes themselves."""
+  """Returns the row of an evaluation: means over episodes, and the episodes themselves."""
   return dict(
     environment_steps=environment_steps,
     episode_return=scores.average_return(episodes),
@@ -120,5 +119,5 @@ def evaluation_row(
 
 
 def score(row: dict[str, Any], spec: core.EnvironmentSpec) -> dict[str, Any]:
-  """What a checkpoint remembers of its evaluation."""
+  """Returns the score of a checkpoint from its evaluation's row; see `checkpoints/scores.py`."""
   return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(spec.cost_limits))

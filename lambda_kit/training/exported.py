@@ -1,11 +1,11 @@
-"""A policy as files, which acts without gin, without the agent's code, and without its networks.
+"""A policy as files, which acts without gin and without the agent's code.
 
     policy.stablehlo      one step of acting, compiled to StableHLO by `jax.export` for CPU and CUDA
     policy.safetensors    the arrays that it needs
-    policy.json           task, observations, actions and where it comes from; sizes and checksums of the other files
+    policy.json           task, observations, actions and origin; sizes and checksums of the other files
 
-Nothing is pickled. JAX reads StableHLO of earlier versions for at least six months, so a policy that has to live longer
-is best exported again from its checkpoint.
+Nothing is pickled. JAX guarantees to read StableHLO of earlier versions for six months only. To use a policy for
+longer, export it again from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,21 +38,21 @@ _REMEDY = 'Export it again from its checkpoint: python launchers/evaluate.py --w
 
 
 class Field(NamedTuple):
-  """What an array of an observation or an action must be."""
+  """Shape and dtype of an observation or an action."""
 
   shape: tuple[int, ...]
   dtype: str
 
 
 class Description(NamedTuple):
-  """What `policy.json` says of a policy."""
+  """The description of a policy in `policy.json`."""
 
   task: str  # The environment's `task_name`.
   observations: Mapping[str, Field]
   action: Field  # In [-1, 1].
   constraint_names: tuple[str, ...]
   action_repeat: int  # Simulator steps for which an action is to be held.
-  source: Mapping[str, Any]  # Which checkpoint it is of, and how that scored.
+  source: Mapping[str, Any]  # The checkpoint, and its score.
 
   @classmethod
   def of(cls, spec: core.EnvironmentSpec, source: Mapping[str, Any]) -> 'Description':
@@ -85,12 +85,12 @@ class ExportedPolicy:
   """Acts in one environment, as the agent does in its evaluations.
 
       policy = lambda_kit.load_policy('exported')
-      policy.reset(seed=3)  # At the beginning of each episode.
+      policy.reset(seed=3)  # At the start of each episode.
       action = policy(observation)
 
   Args:
-    description: What the policy sees and does.
-    program: One step, as `_flatten` lays it out.
+    description: Observations and actions.
+    program: One step, with arguments as in `_flatten`.
     variables: Arrays by name.
   """
 
@@ -102,7 +102,7 @@ class ExportedPolicy:
     self.reset()
 
   def reset(self, seed: int = 0) -> None:
-    """Begins an episode. All of its noise, of which beliefs have some, follows from `seed`, in [0, 2^32)."""
+    """Starts an episode. All of its noise follows from `seed` in [0, 2^32): inferred states are sampled."""
     seed = operator.index(seed)
     if not 0 <= seed < 2**32:
       raise ValueError(f'A seed is in [0, 2^32), got {seed}.')
@@ -111,7 +111,7 @@ class ExportedPolicy:
     self._is_first = np.ones((1,), bool)
 
   def __call__(self, observation: types.Observation) -> np.ndarray:
-    """Takes what the environment shows after `reset`, then after each action. Returns an action [A] in [-1, 1]."""
+    """Returns an action [A] in [-1, 1] for an observation: of the environment's reset, then of each of its steps."""
     batch = self._checked(observation)
     action, self._carry = self._step(self._variables, self._carry, batch, self._is_first, self._episode)
     self._is_first = np.zeros((1,), bool)
@@ -139,29 +139,32 @@ def save(
   key: core.Key,
   description: Description,
 ) -> pathlib.Path:
-  """Writes a policy. The folder is there as a whole or not at all; an earlier export in it is replaced.
+  """Writes a policy, replacing an earlier export. The folder appears complete or not at all.
 
   Args:
-    folder: Where to.
+    folder: Where to write.
     actor_core: How to act.
     variables: What it acts with.
-    key: That of the actor with which the policy is to agree to the bit.
+    key: The key of the actor that the policy is to agree with to the bit.
     description: For readers.
 
   Raises:
-    OSError: It can't be written, or the folder holds something else.
+    OSError: The policy can't be written, or the folder holds something else.
   """
   folder = pathlib.Path(folder).absolute()
   if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
-    raise FileExistsError(f'{folder} exists and is no exported policy. Choose another folder.')
-  step, variables, carry = _flatten(actor_core, variables, key)
+    raise FileExistsError(f'{folder} exists and is not an exported policy. Choose another folder.')
+  step, named_variables, carry = _flatten(actor_core, variables, key)
   observation = {
     name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype) for name, field in description.observations.items()
   }
   program = jax_export.export(jax.jit(step), platforms=PLATFORMS)(
-    variables, carry, observation, jax.ShapeDtypeStruct((1,), bool), jax.ShapeDtypeStruct((), np.uint32)
+    named_variables, carry, observation, jax.ShapeDtypeStruct((1,), bool), jax.ShapeDtypeStruct((), np.uint32)
   )
-  contents = {_ARRAYS: arrays.to_bytes(variables, {'task': description.task}), _PROGRAM: bytes(program.serialize())}
+  contents = {
+    _ARRAYS: arrays.to_bytes(named_variables, {'task': description.task}),
+    _PROGRAM: bytes(program.serialize()),
+  }
   entries = {name: dataclasses.asdict(manifest.Entry.of(content)) for name, content in contents.items()}
   contents[_JSON] = sealed.to_bytes(
     _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)
@@ -185,8 +188,8 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
   """Reads what `save` wrote.
 
   Raises:
-    DamagedError: Files are cut off, changed, or missing.
-    CheckpointError: They are of another version of the format, or of a version of JAX that this one can't read.
+    DamagedError: Files are truncated, changed, or missing.
+    CheckpointError: They have another version of the format, or the installed JAX can't read them.
   """
   folder = pathlib.Path(folder)
   content = sealed.read(folder / _JSON, _FORMAT, _VERSION, _REMEDY)
@@ -196,7 +199,7 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
   except (ValueError, NotImplementedError) as error:
     raise errors.CheckpointError(
       f'{folder / _PROGRAM} was written by JAX {content["jax"]}, and JAX {jax.__version__} '
-      f'does not read it: {error}. {_REMEDY}'
+      f'can not read it: {error}. {_REMEDY}'
     ) from error
   return ExportedPolicy(
     Description.from_json(content), program, arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0])
@@ -206,9 +209,9 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
 def _flatten(
   actor_core: core.ActorCore, variables: Sequence[core.Params], key: core.Key
 ) -> tuple[Any, dict[str, types.Array], list[types.Array]]:
-  """One step of acting with variables by name, the carry as a list, and the number of the episode.
+  """Returns one step of acting with plain arguments (variables by name, carry as a list), these variables and carry.
 
-  What is stored must not depend on classes of this package, as pytrees of NamedTuples would.
+  An export must not depend on classes of this package, as pytrees of NamedTuples would.
   """
   paths, variables_structure = jax.tree_util.tree_flatten_with_path(
     dict(zip(actor_core.variable_names, variables, strict=True), key=key)

@@ -1,8 +1,8 @@
-"""One run on the devices of several hosts, each of which has a process of it.
+"""One run on the devices of several hosts, with one process on each host.
 
-All processes run the same program with the same seed: each has the whole replay, and acts in environments of its own,
-whose episodes are the same. Only updates are shared: a host computes those parts of a batch that its devices have. So
-hosts need the same software and hardware, to the bit of an episode.
+All processes run the same program with the same seed. Each has the whole replay, and acts in its own environments,
+which produce the same episodes. Only updates are shared: a host computes the slices of a batch that are on its devices.
+So hosts need identical software and hardware: their episodes must agree to the bit.
 """
 
 from collections.abc import Iterator
@@ -18,22 +18,22 @@ from lambda_kit import errors
 
 
 class HostsError(errors.UserError):
-  """Hosts can't be brought together. The message says how they are named."""
+  """The flag that names the hosts can't be read."""
 
 
 def join(description: str) -> None:
-  """Waits for the other processes. To be called before anything else of JAX.
+  """Waits for the other processes. Call it before anything else of JAX.
 
   Args:
-    description: 'auto' on clusters that JAX knows, such as SLURM's; else 'address:port,processes,number', where the
-      address is that of process number 0.
+    description: 'auto' on clusters that JAX knows, such as SLURM's; otherwise 'address:port,processes,number', with the
+      address of process number 0.
   """
   if description == 'auto':
     jax.distributed.initialize()
     return
   try:
-    address, count, number = description.split(',')
-    count, number = int(count), int(number)
+    address, *numbers = description.split(',')
+    count, number = map(int, numbers)
     if ':' not in address or not 0 <= number < count:
       raise ValueError
   except ValueError:
@@ -46,9 +46,9 @@ def join(description: str) -> None:
 
 @contextlib.contextmanager
 def workdir_of_process(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Where this process writes: the first one to the workdir, others to a copy that is deleted at the end.
+  """Yields the folder that this process writes to: the workdir for the first one, for others a temporary copy of it.
 
-  A copy, since a run that goes on has to go on from the same checkpoint everywhere. All hosts have to see the workdir.
+  They need a copy because all processes must resume from the same checkpoint. All hosts need access to the workdir.
   """
   if jax.process_count() == 1:
     yield workdir
@@ -60,5 +60,5 @@ def workdir_of_process(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
       if workdir.is_dir():
         shutil.copytree(workdir, own)
       own.mkdir(exist_ok=True)
-    multihost_utils.sync_global_devices('workdirs')  # The first one begins to write when all have copied.
+    multihost_utils.sync_global_devices('workdirs')  # The first process must not write before all have copied.
     yield own

@@ -126,7 +126,7 @@ def test_what_is_not_there_is_said(workdir):
     _evaluate(workdir, step=7)
   for name in ('step_000000000100', 'step_000000000200'):
     shutil.rmtree(workdir / 'checkpoints' / name)
-  with pytest.raises(errors.CheckpointError, match='evaluated and found to be safe'):
+  with pytest.raises(errors.CheckpointError, match='evaluated and found safe'):
     _evaluate(workdir, which='best')
   shutil.rmtree(workdir / 'checkpoints')
   for which in ('newest', 'best'):

@@ -112,7 +112,7 @@ def test_another_version_names_the_remedy(folder, monkeypatch):
 def test_an_export_is_replaced_and_anything_else_is_not(folder, tmp_path):
   parts = tiny.Parts()
   (tmp_path / 'notes.txt').write_text('mine')
-  with pytest.raises(FileExistsError, match='no exported policy'):
+  with pytest.raises(FileExistsError, match='not an exported policy'):
     _export(parts, tmp_path)
   copy = shutil.copytree(folder, tmp_path / 'copy')
   (copy / 'policy.stablehlo').write_bytes(b'')

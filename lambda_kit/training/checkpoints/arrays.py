@@ -1,12 +1,10 @@
 """A pytree of arrays as one safetensors file, which any reader of that format opens.
 
-The header's metadata hold a SHA-256 of all the rest of the file, so that every flipped bit is found. Nothing is
-pickled.
+The header's metadata hold a SHA-256 of the rest of the file, so that every flipped bit is found. Nothing is pickled.
 """
 
 from collections.abc import Iterator, Mapping
 import hashlib
-import json
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -17,10 +15,9 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from lambda_kit import files
 from lambda_kit.training.checkpoints import errors
 
-# By their names in safetensors.
+# By name in safetensors.
 _DTYPES = {
   'BOOL': np.dtype(bool),
   'U8': np.dtype('uint8'),
@@ -38,17 +35,17 @@ _DTYPES = {
 }
 _SUPPORTED = frozenset(dtype.name for dtype in _DTYPES.values())
 
-# How the checksum stands in the header. Keys of metadata are identifiers, a quote within a value is escaped, and the
-# name of an array is followed by an object, so only the checksum reads so.
+# The checksum in the header follows this mark. It occurs only once: keys of metadata are identifiers, quotes within
+# values are escaped, and the name of an array is followed by an object.
 _KEY = 'sha256'
 _MARK = f'"{_KEY}":"'.encode()
 _DIGITS = 64
 
-_MAX_NAMED = 5  # Differences in one message.
+_MAX_NAMED = 5  # Differences named in one message.
 
 
 class _Field(NamedTuple):
-  """What an array must be."""
+  """Shape and dtype of an array."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -57,62 +54,13 @@ class _Field(NamedTuple):
     return f'{self.dtype} {list(self.shape)}'
 
 
-def save_arrays(path: str | os.PathLike, tree: Any, metadata: Mapping[str, str]) -> None:
-  """Writes a pytree, replacing a file of that name. The file gets its name only when it is complete and on disk.
+def to_bytes(tree: Any, metadata: Mapping[str, str]) -> bytes:
+  """Returns the content of a file.
 
   Args:
-    path: Where to.
     tree: Leaves are arrays or numbers. Their names in the file are their paths, such as `.policy.params['mlp']['w']`.
     metadata: For readers of the file. Keys are identifiers.
   """
-  content = to_bytes(tree, metadata)
-  try:
-    files.write_atomically(path, content)
-  except OSError as error:
-    raise OSError(error.errno, f'The arrays can not be written: {error.strerror or error}', str(path)) from error
-
-
-def load_arrays(path: str | os.PathLike, like: Any) -> Any:
-  """Reads a pytree.
-
-  Args:
-    path: Of a file made by `save_arrays`.
-    like: A pytree of arrays, or of anything else with a shape and a dtype, such as `jax.eval_shape` returns.
-
-  Returns:
-    A tree with the structure of `like` and the file's values as numpy arrays, equal to the bit.
-
-  Raises:
-    DamagedError: The file is cut off, changed, or missing.
-    MismatchError: It holds arrays of other names, shapes or dtypes.
-  """
-  path = pathlib.Path(path)
-  content = _read_checked(path)
-  found = {}
-  for name, tensor in safetensors.deserialize(content):
-    dtype = _DTYPES[tensor['dtype']]
-    # `frombuffer` gives a view, which under some versions of safetensors can't be written to.
-    found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
-  expected = {name: _field(leaf) for name, leaf in _named_leaves(like)}
-  differences = _differences({name: _field(array) for name, array in found.items()}, expected)
-  if differences:
-    more = len(differences) - _MAX_NAMED
-    listed = '; '.join(differences[:_MAX_NAMED]) + (f'; and {more} more' if more > 0 else '')
-    raise errors.MismatchError(
-      f'{path} holds other arrays than this run has: {listed}. Use the configuration with which the file was written.'
-    )
-  return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected])
-
-
-def load_metadata(path: str | os.PathLike) -> dict[str, str]:
-  """Reads what `save_arrays` was given as metadata."""
-  content = _read_checked(pathlib.Path(path))
-  header = json.loads(content[8 : 8 + _header_size(content)])
-  return {key: value for key, value in header['__metadata__'].items() if key != _KEY}
-
-
-def to_bytes(tree: Any, metadata: Mapping[str, str]) -> bytes:
-  """The content of the file that `save_arrays` writes."""
   for key in metadata:
     if not key.isidentifier() or key == _KEY:
       raise ValueError(f'Keys of metadata are identifiers other than {_KEY!r}, got {key!r}.')
@@ -122,11 +70,43 @@ def to_bytes(tree: Any, metadata: Mapping[str, str]) -> bytes:
     if arrays[name].dtype.name not in _SUPPORTED:
       raise TypeError(
         f'Leaf {name!r} has dtype {arrays[name].dtype}, which can not be stored. '
-        f'Those that can: {", ".join(sorted(_SUPPORTED))}.'
+        f'Supported: {", ".join(sorted(_SUPPORTED))}.'
       )
   content = safetensors.numpy.save(arrays, {**metadata, _KEY: '0' * _DIGITS})
   start = content.index(_MARK) + len(_MARK)
   return b''.join((content[:start], _checksum(content, start), memoryview(content)[start + _DIGITS :]))
+
+
+def load_arrays(path: str | os.PathLike, like: Any) -> Any:
+  """Reads a pytree.
+
+  Args:
+    path: A file with the content that `to_bytes` returned.
+    like: A pytree of arrays, or of anything else with a shape and a dtype, such as `jax.eval_shape` returns.
+
+  Returns:
+    A tree with the structure of `like` and the file's values as NumPy arrays, equal to the bit.
+
+  Raises:
+    DamagedError: The file is truncated, changed, or missing.
+    MismatchError: It holds arrays of other names, shapes or dtypes.
+  """
+  path = pathlib.Path(path)
+  content = _read_checked(path)
+  found = {}
+  for name, tensor in safetensors.deserialize(content):
+    dtype = _DTYPES[tensor['dtype']]
+    # `frombuffer` returns a view, which is read-only under some versions of safetensors.
+    found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
+  expected = {name: _field(leaf) for name, leaf in _named_leaves(like)}
+  differences = _differences({name: _field(array) for name, array in found.items()}, expected)
+  if differences:
+    more = len(differences) - _MAX_NAMED
+    listed = '; '.join(differences[:_MAX_NAMED]) + (f'; and {more} more' if more > 0 else '')
+    raise errors.MismatchError(
+      f'{path} holds other arrays than this run has: {listed}. Use the configuration that the file was written with.'
+    )
+  return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in expected])
 
 
 def _named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
@@ -154,10 +134,10 @@ def _differences(found: Mapping[str, _Field], expected: Mapping[str, _Field]) ->
 
 
 def _read_checked(path: pathlib.Path) -> bytes:
-  """Reads a whole file and compares its checksum before any of it is believed."""
+  """Reads a whole file, and verifies its checksum before any of it is used."""
   with errors.missing_is_damage(path):
     content = path.read_bytes()
-  end = 8 + _header_size(content)
+  end = 8 + int.from_bytes(content[:8], 'little')  # The header, after its own size.
   mark = content.find(_MARK, 8, end)
   if mark < 0:
     raise errors.DamagedError(
@@ -165,16 +145,12 @@ def _read_checked(path: pathlib.Path) -> bytes:
     )
   start = mark + len(_MARK)
   if content[start : start + _DIGITS] != _checksum(content, start):
-    raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged: its checksum is not that of its content')
+    raise errors.DamagedError(f'{path} ({len(content)} bytes) is damaged: its checksum does not match its content')
   return content
 
 
-def _header_size(content: bytes) -> int:
-  return int.from_bytes(content[:8], 'little')
-
-
 def _checksum(content: bytes, start: int) -> bytes:
-  """Of all but the digits of the checksum itself, which begin at `start`."""
+  """Checksum of everything except the digits of the checksum itself, which begin at `start`."""
   view = memoryview(content)
   digest = hashlib.sha256(view[:start])
   digest.update(view[start + _DIGITS :])

@@ -1,4 +1,4 @@
-"""Saving beside the training: the values are copied at once, and written by a thread."""
+"""Saving in the background: values are copied at once, and written by a thread."""
 
 from collections.abc import Mapping
 from concurrent import futures
@@ -19,7 +19,7 @@ class BackgroundSaver:
   """Saves checkpoints in one thread, one at a time.
 
   Args:
-    store: Where to.
+    store: Where to save.
   """
 
   def __init__(self, store: store_lib.CheckpointStore):
@@ -27,51 +27,33 @@ class BackgroundSaver:
     self._executor = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix='checkpoints')
     self._last: futures.Future[pathlib.Path] | None = None
     self._closed = False
-    self._failures = 0
-    self._last_error: Exception | None = None
 
   def save(
     self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
   ) -> None:
-    """Saves the values of this moment; see `CheckpointStore.save`. Waits for the previous save, whatever came of it.
+    """Saves the values of this moment; see `CheckpointStore.save`. Waits for the previous save, even if that failed.
 
-    What goes wrong while writing is logged and counted, and raised by `wait` only. A state that JSON can't hold and a
-    score that is none are raised at once.
+    Errors of writing are logged, and raised only by `wait`. A state that JSON can't hold and an invalid score are
+    raised at once.
     """
     if self._closed:
       raise RuntimeError('The saver is closed.')
     if self._last is not None:
-      futures.wait([self._last])  # Before the next copy is made: memory holds one at most.
-    # The learner's next update writes over its buffers. `jax.device_get` returns views of them on CPU; this copies.
+      futures.wait([self._last])  # Before the next copy is made, so that memory holds at most one.
+    # The learner's next update overwrites its buffers. `jax.device_get` returns views of them on CPU; this copies.
     copied = jax.tree.map(np.array, dict(arrays))
-    # Text and back is a copy, too, and finds what JSON can't hold.
+    # A round trip through text copies, too, and finds what JSON can't hold.
     state = json.loads(json.dumps(state))
     self._last = self._executor.submit(self._write, operator.index(step), copied, state, scores.check(score))
 
   def wait(self) -> pathlib.Path | None:
-    """Blocks until all is written. Returns the last checkpoint's folder, or raises the error of the last save."""
+    """Blocks until everything is written. Returns the last checkpoint's folder, or raises the last save's error."""
     return None if self._last is None else self._last.result()
 
   def close(self) -> None:
-    """Blocks until all is written, and ends the thread. Raises nothing, and may be called again."""
+    """Blocks until everything is written, and ends the thread. Raises nothing, and may be called again."""
     self._closed = True
     self._executor.shutdown()
-
-  @property
-  def failures(self) -> int:
-    """How many saves failed."""
-    return self._failures
-
-  @property
-  def last_error(self) -> Exception | None:
-    """The error of the latest save that failed."""
-    return self._last_error
-
-  def __enter__(self) -> 'BackgroundSaver':
-    return self
-
-  def __exit__(self, *error) -> None:
-    self.close()
 
   def _write(
     self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None
@@ -79,7 +61,5 @@ class BackgroundSaver:
     try:
       return self._store.save(step, arrays, state, score)
     except Exception as error:
-      self._failures += 1
-      self._last_error = error
       logging.warning('The checkpoint of step %d was not saved: %s', step, error)
       raise

@@ -1,4 +1,4 @@
-"""What can be wrong with a checkpoint or an exported policy. Messages name the file and the remedy, if there is one."""
+"""Errors of checkpoints and exported policies. Messages name the file, and the remedy if there is one."""
 
 from collections.abc import Iterator
 import contextlib
@@ -9,20 +9,20 @@ from lambda_kit import errors
 
 
 class CheckpointError(errors.UserError, ValueError):
-  """A checkpoint, an exported policy, or a file of one, that can't be used."""
+  """A checkpoint or an exported policy can't be used."""
 
 
 class DamagedError(CheckpointError):
-  """Not what was written: cut off, changed, or gone."""
+  """A file is not what was written: truncated, changed, or missing."""
 
 
 class MismatchError(CheckpointError):
-  """What was written, but of a run with other arrays."""
+  """The files are good, but from a run with other arrays."""
 
 
 @contextlib.contextmanager
 def missing_is_damage(path: pathlib.Path) -> Iterator[None]:
-  """Turns errors of reading into `DamagedError`, except those that are not the file's fault, such as permissions."""
+  """Turns read errors into `DamagedError`, except those that are not the file's fault, such as missing permissions."""
   try:
     yield
   except (FileNotFoundError, NotADirectoryError) as error:

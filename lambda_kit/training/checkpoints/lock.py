@@ -13,23 +13,23 @@ from lambda_kit import errors
 
 
 class WorkdirLockedError(errors.UserError):
-  """Another run uses the folder. The message says which."""
+  """Another run uses the folder."""
 
 
 class WorkdirLock:
   """Context manager that holds `<folder>/.lock`, or raises `WorkdirLockedError` at once.
 
-  The kernel releases the lock when the process ends, however it ends, so a lock file without a run means nothing. The
-  file stays: if it were deleted, a process that had opened it before and one that comes later would both hold a lock.
+  The kernel releases the lock when the process ends, however it ends, so a leftover lock file does not matter. The file
+  is never deleted: otherwise a process that had already opened it and one that comes later could both hold a lock.
 
   Args:
-    folder: Made if it does not exist.
+    folder: Created if it does not exist.
   """
 
   def __init__(self, folder: str | os.PathLike):
     self._folder = pathlib.Path(folder)
     self._descriptor: int | None = None
-    # A fork shares the lock, and would hold it after this process is dead.
+    # A forked process shares the lock, and would still hold it after this process has ended.
     os.register_at_fork(after_in_child=self._close)
 
   def __enter__(self) -> 'WorkdirLock':
@@ -77,7 +77,7 @@ def _describe_holder(descriptor: int) -> None:
     'host': socket.gethostname(),
     'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds'),
   }
-  with contextlib.suppress(OSError):  # A full disk. The lock holds without a description, too.
+  with contextlib.suppress(OSError):  # Such as a full disk. The lock works without a description, too.
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
@@ -86,5 +86,5 @@ def _holder(descriptor: int) -> str:
   try:
     holder = json.loads(os.pread(descriptor, 4096, 0))
     return f'process {holder["pid"]} on {holder["host"]}, since {holder["started"]}'
-  except (ValueError, KeyError, TypeError):  # Locked a moment ago, and not described yet.
+  except (ValueError, KeyError, TypeError):  # Just locked, and not described yet.
     return 'another process'

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which files it has, how large they are, and their checksums."""
+"""The manifest of a checkpoint: its files, their sizes and their checksums."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -29,7 +29,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """What `manifest.json` says."""
+  """The content of `manifest.json`."""
 
   step: int
   score: Mapping[str, Any] | None  # See `scores.py`.
@@ -44,19 +44,19 @@ def read(folder: pathlib.Path) -> Manifest:
 
   Raises:
     DamagedError: It is not what was written.
-    CheckpointError: It is of another version of the format.
+    CheckpointError: It has another version of the format.
   """
   content = sealed.read(folder / NAME, _FORMAT, _VERSION, 'Resume with the version of lambda_kit that wrote it.')
   return Manifest(content['step'], content['score'], entries(content['files']))
 
 
 def entries(content: Mapping[str, Any]) -> dict[str, Entry]:
-  """What JSON says about files, by their names."""
+  """Reads entries from JSON, by file name."""
   return {name: Entry(**entry) for name, entry in content.items()}
 
 
 def verify(folder: pathlib.Path, expected: Mapping[str, Entry], source: str = NAME) -> None:
-  """Raises `DamagedError` unless all files of a folder are what was written, as the file `source` describes them."""
+  """Raises `DamagedError` unless the files of a folder are as the file `source` describes them."""
   for name, entry in expected.items():
     path = folder / name
     with errors.missing_is_damage(path):

@@ -1,8 +1,7 @@
-"""Which of several checkpoints is the best: the one with the highest return among those that were safe.
+"""The best of several checkpoints: the one with the highest return among those that were safe.
 
-A score is what the evaluation of a checkpoint found: `episode_return`, a number, `cost_return`, one number for each
-constraint, and `cost_limit`, what each of them may be. It is stored with the checkpoint, so that what is best can be
-told from the folders alone.
+A score is the result of a checkpoint's evaluation: `episode_return`, a number, and `cost_return` and `cost_limit`, one
+number for each constraint. It is stored with the checkpoint, so that the folders alone show which one is best.
 """
 
 from collections.abc import Mapping
@@ -13,11 +12,11 @@ _KEYS = frozenset({'episode_return', 'cost_return', 'cost_limit'})
 
 
 def check(score: Mapping[str, Any] | None) -> dict[str, Any] | None:
-  """Copies a score, as numbers that JSON knows. Raises a ValueError if it is none."""
+  """Returns a copy of a score as numbers that JSON can hold. Raises a ValueError if it is invalid."""
   if score is None:
     return None
   if score.keys() != _KEYS:
-    raise ValueError(f'A score has {sorted(_KEYS)}, got {sorted(score)}.')
+    raise ValueError(f'A score has the keys {sorted(_KEYS)}, got {sorted(score)}.')
   costs, limits = ([float(value) for value in score[key]] for key in ('cost_return', 'cost_limit'))
   if len(costs) != len(limits):
     raise ValueError(f'A score has a limit for each cost, got {len(costs)} costs and {len(limits)} limits.')
@@ -25,19 +24,19 @@ def check(score: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def rank_safe(scores: Mapping[int, Mapping[str, Any] | None]) -> list[int]:
-  """Orders the safe ones of several checkpoints, the best first.
+  """Ranks the safe checkpoints among several.
 
   Args:
-    scores: By step. None for a checkpoint that was not evaluated, which hence is not known to be safe.
+    scores: By step. None for a checkpoint that was not evaluated, and so is not known to be safe.
 
   Returns:
-    Steps. Of two equal returns the later step comes first.
+    Steps, the best first. Of equal returns the later step comes first.
   """
-  safe = [step for step, score in scores.items() if score is not None and _is_safe(score)]
-  return sorted(safe, key=lambda step: (scores[step]['episode_return'], step), reverse=True)
+  safe = [(score['episode_return'], step) for step, score in scores.items() if score is not None and _is_safe(score)]
+  return [step for _, step in sorted(safe, reverse=True)]
 
 
 def _is_safe(score: Mapping[str, Any]) -> bool:
-  # A cost that is NaN is below no limit. A return that is NaN can't be ordered.
+  # A NaN cost is below no limit. A NaN return can't be ordered.
   below = all(cost <= limit for cost, limit in zip(score['cost_return'], score['cost_limit'], strict=True))
   return below and not math.isnan(score['episode_return'])

@@ -1,4 +1,4 @@
-"""JSON files that say what they are, and hold a checksum of their own content."""
+"""JSON files that name their format, and hold a checksum of their own content."""
 
 from collections.abc import Mapping
 import hashlib
@@ -12,7 +12,7 @@ _KEY = 'sha256'
 
 
 def to_bytes(format_name: str, version: int, content: Mapping[str, Any]) -> bytes:
-  """The text of a file. `content` is anything that JSON can hold, under keys other than those added here."""
+  """Returns the text of a file. `content` is anything that JSON can hold, under keys other than those added here."""
   content = {**content, 'format': format_name, 'version': version}
   return _dump({**content, _KEY: _checksum(content)})
 
@@ -21,27 +21,27 @@ def read(path: pathlib.Path, format_name: str, version: int, remedy: str) -> dic
   """Reads a file.
 
   Args:
-    path: Where it is.
-    format_name: What it has to be.
-    version: Of the format.
-    remedy: What a user can do about another version; ends the message of the error.
+    path: The file.
+    format_name: The expected format.
+    version: The expected version of the format.
+    remedy: What a user can do about another version, the end of the error's message.
 
   Raises:
     DamagedError: It is not what was written.
-    CheckpointError: It is of another version of the format.
+    CheckpointError: It has another version of the format.
   """
   with errors.missing_is_damage(path):
     text = path.read_bytes()
   try:
     content = json.loads(text)
   except ValueError as error:
-    raise errors.DamagedError(f'{path} ({len(text)} bytes) is no JSON: {error}') from error
+    raise errors.DamagedError(f'{path} ({len(text)} bytes) is not JSON: {error}') from error
   if not isinstance(content, dict) or content.get('format') != format_name:
-    raise errors.DamagedError(f'{path} does not say that it is of a {format_name}')
+    raise errors.DamagedError(f'{path} is not marked as the file of a {format_name}')
   checked = {key: value for key, value in content.items() if key != _KEY}
-  # Bytes are compared, not values: JSON has many texts for one value, and only one of them was written.
+  # Compares bytes, not values: JSON has many texts for one value, and only one of them was written.
   if text != _dump({**checked, _KEY: _checksum(checked)}):
-    raise errors.DamagedError(f'{path} has another checksum than its content')
+    raise errors.DamagedError(f'{path}: its checksum does not match its content')
   if content['version'] != version:
     raise errors.CheckpointError(
       f'{path} has version {content["version"]} of the format, and this code reads version {version}. {remedy}'

@@ -1,9 +1,9 @@
-"""The checkpoints of one run, each a folder that is there as a whole or not at all.
+"""The checkpoints of one run, each a folder that is complete or absent.
 
 checkpoints/
   step_000000012345/
     learner.safetensors    the arrays that were saved under the name `learner`
-    state.json             all else that the run needs to go on
+    state.json             whatever else the run needs to resume
     manifest.json          sizes and checksums of the other files, and the score
   step_000000012345.damaged          set aside, never deleted
   step_000000023456.partial.4711     being written, or being deleted, by process 4711
@@ -37,30 +37,30 @@ _LEFTOVER = re.compile(r'(step_\d{12,})\.(partial|replaced)\.(\d{1,9})')
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """A checkpoint whose files were found to be good."""
+  """A checkpoint with verified files."""
 
   path: pathlib.Path
   step: int
   state: dict[str, Any]
   score: Mapping[str, Any] | None
-  names: tuple[str, ...]  # Of what `load` reads.
+  names: tuple[str, ...]  # What `load` can read.
 
   def load(self, name: str, like: Any) -> Any:
     """Reads the arrays that were saved under a name; see `arrays.load_arrays`."""
     if name not in self.names:
       raise errors.MismatchError(
         f'{self.path} has no arrays named {name!r}, only {list(self.names)}. Resume with the '
-        'configuration with which it was written.'
+        'configuration that it was written with.'
       )
     return arrays_lib.load_arrays(self.path / _file_of(name), like)
 
 
 class CheckpointStore:
-  """Writes, finds and deletes checkpoints. A process has one for a folder; other processes may read meanwhile.
+  """Writes, finds and deletes checkpoints. Only one process writes to a folder; others may read meanwhile.
 
   Args:
-    folder: Made by the first save. What processes that are dead left half-written in it is removed.
-    keep: How many of the last checkpoints stay. The best safe one stays, too.
+    folder: Created by the first save. Leftovers of processes that died while writing to it are removed.
+    keep: Number of latest checkpoints to keep, in addition to the best safe one.
   """
 
   def __init__(self, folder: str | os.PathLike, keep: int = 3):
@@ -73,13 +73,13 @@ class CheckpointStore:
   def save(
     self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
   ) -> pathlib.Path:
-    """Writes a checkpoint, then deletes those that need not be kept. One of the same step is replaced.
+    """Writes a checkpoint, replacing one of the same step, then deletes those that need not be kept.
 
     Args:
       step: Orders checkpoints.
-      arrays: Pytrees of arrays, by identifiers that become names of files.
+      arrays: Pytrees of arrays, by identifiers that become file names.
       state: Anything that JSON can hold. Tuples come back as lists, keys as strings.
-      score: As in `scores.py`; None if it was not evaluated.
+      score: As in `scores.py`; None if the checkpoint was not evaluated.
 
     Returns:
       The checkpoint's folder.
@@ -101,9 +101,9 @@ class CheckpointStore:
       try:
         self._folder.mkdir(parents=True, exist_ok=True)
         files.sync_folder(self._folder.parent)
-        _remove(partial)  # If an earlier save could not.
+        _remove(partial)  # An earlier save may have failed to.
         partial.mkdir()
-        entries = {}
+        entries: dict[str, manifest_lib.Entry] = {}
         for name, tree in arrays.items():
           _write(partial / _file_of(name), arrays_lib.to_bytes(tree, {'step': str(step)}), entries)
         _write(partial / _STATE, encoded_state, entries)
@@ -124,27 +124,27 @@ class CheckpointStore:
     return target
 
   def newest(self, before: int | None = None) -> Checkpoint | None:
-    """Finds the last checkpoint that is good. Damaged ones are set aside with a warning.
+    """Finds the newest good checkpoint. Damaged ones are set aside with a warning.
 
     Args:
-      before: Only checkpoints of smaller steps count. By default all do.
+      before: If given, only checkpoints of smaller steps count.
 
     Returns:
       None if the run has no checkpoint yet, or none before that step.
 
     Raises:
-      CheckpointError: There are checkpoints, but all are damaged, or one is of another version of the format.
+      CheckpointError: There are checkpoints, but all are damaged, or one has another version of the format.
     """
     found = self._first_good(step for step in reversed(self.steps()) if before is None or step < before)
-    if found is None and before is None and (damaged := self._names(_DAMAGED)):
+    if found is None and before is None and (damaged := sorted(match[0] for match in self._matches(_DAMAGED))):
       raise errors.CheckpointError(
-        f'No checkpoint in {self._folder} can be used; damaged are {", ".join(sorted(damaged))}. Copy a good one '
+        f'No checkpoint in {self._folder} can be used; damaged are {", ".join(damaged)}. Copy a good one '
         'from a backup into the folder, or remove the damaged ones to start from the beginning.'
       )
     return found
 
   def best(self) -> Checkpoint | None:
-    """Finds the good checkpoint with the highest return among those that were safe. None if none was."""
+    """Finds the good checkpoint with the highest return among the safe ones. None if there is none."""
     return self._first_good(scores.rank_safe(self._scores()))
 
   def at(self, step: int) -> Checkpoint:
@@ -163,22 +163,23 @@ class CheckpointStore:
     _set_aside(checkpoint.path, str(reason).rstrip('.'))
 
   def states(self) -> list[dict[str, Any]]:
-    """The states of all complete checkpoints whose state can be read, oldest first. Nothing is verified."""
+    """Returns the states of all complete checkpoints that can be read, oldest first. Nothing is verified."""
     found = []
     for step in self.steps():
       try:
         found.append(json.loads((self._path_of(step) / _STATE).read_bytes()))
-      except (OSError, ValueError):  # Deleted meanwhile, or damaged: `newest` says what is wrong with it.
+      except (OSError, ValueError):  # Deleted meanwhile, or damaged, which `newest` reports.
         continue
     return found
 
   def steps(self) -> list[int]:
-    """The steps of all complete checkpoints, good or not, in ascending order."""
-    return sorted(int(name.removeprefix('step_')) for name in self._names(_COMPLETE))
+    """Returns the steps of all complete checkpoints, good or not, in ascending order."""
+    return sorted(int(match[1]) for match in self._matches(_COMPLETE))
 
-  def _names(self, pattern: re.Pattern[str]) -> list[str]:
+  def _matches(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    """Matches of a pattern with the names in the folder."""
     try:
-      return [name for name in os.listdir(self._folder) if pattern.fullmatch(name)]
+      return [match for name in os.listdir(self._folder) if (match := pattern.fullmatch(name))]
     except FileNotFoundError:
       return []
 
@@ -186,12 +187,12 @@ class CheckpointStore:
     return self._folder / f'step_{step:012d}'
 
   def _scores(self) -> dict[int, Mapping[str, Any] | None]:
-    """By step, of the checkpoints whose manifest can be read."""
+    """Scores by step, of the checkpoints whose manifest can be read."""
     found = {}
     for step in self.steps():
       try:
         found[step] = manifest_lib.read(self._path_of(step)).score
-      except errors.CheckpointError:  # `newest` says what is wrong with it.
+      except errors.CheckpointError:  # `newest` reports it.
         continue
     return found
 
@@ -206,28 +207,28 @@ class CheckpointStore:
     return None
 
   def _prune(self, saved: int) -> None:
-    """Deletes what need not be kept, except what can't be read: that is for `newest` to judge."""
+    """Deletes what need not be kept, except what can't be read: `newest` deals with that."""
     found = self._scores()
     kept = {saved, *sorted(found)[-self._keep :], *scores.rank_safe(found)[:1]}
     for step in sorted(found.keys() - kept):
       path = self._path_of(step)
       doomed = path.with_name(f'{path.name}.partial.{os.getpid()}')
       try:
-        os.replace(path, doomed)  # So that nobody takes a half-deleted checkpoint for a damaged one.
+        os.replace(path, doomed)  # Otherwise a half-deleted checkpoint would look like a damaged one.
       except OSError as error:
-        logging.warning('%s is not needed any more, but can not be deleted: %s', path, error)
+        logging.warning('%s is no longer needed, but can not be deleted: %s', path, error)
       else:
         _remove(doomed)
 
   def _remove_leftovers(self) -> None:
-    for name in self._names(_LEFTOVER):
-      original, kind, pid = _LEFTOVER.fullmatch(name).groups()
+    for match in self._matches(_LEFTOVER):
+      original, kind, pid = match.groups()
       if int(pid) != os.getpid() and _is_alive(int(pid)):
         continue
       if kind == 'replaced':
-        _restore_or_remove(self._folder / name, self._folder / original)
+        _restore_or_remove(self._folder / match[0], self._folder / original)
       else:
-        _remove(self._folder / name)
+        _remove(self._folder / match[0])
 
 
 def _file_of(name: str) -> str:
@@ -235,7 +236,7 @@ def _file_of(name: str) -> str:
 
 
 def _write(path: pathlib.Path, content: bytes, entries: dict[str, manifest_lib.Entry]) -> None:
-  """Writes a file and enters it in what becomes the manifest."""
+  """Writes a file, and adds it to the entries of the manifest."""
   files.write(path, content)
   entries[path.name] = manifest_lib.Entry.of(content)
 
@@ -266,11 +267,11 @@ def _set_aside(path: pathlib.Path, reason: str) -> None:
 def _remove(path: pathlib.Path) -> None:
   shutil.rmtree(path, ignore_errors=True)
   if path.exists():
-    logging.warning('%s is not needed any more, but could not be deleted.', path)
+    logging.warning('%s is no longer needed, but could not be deleted.', path)
 
 
 def _restore_or_remove(replaced: pathlib.Path, target: pathlib.Path) -> None:
-  """Ends a replacement that may have stopped after its first step, when there was nothing in the old one's place."""
+  """Finishes a replacement: restores the old checkpoint if the new one didn't get in place, else removes it."""
   if replaced.exists() and not target.exists():
     os.replace(replaced, target)
   else:
@@ -282,7 +283,7 @@ def _is_alive(pid: int) -> bool:
     os.kill(pid, 0)
   except ProcessLookupError:
     return False
-  except PermissionError:  # It is there, and somebody else's.
+  except PermissionError:  # The process exists, and belongs to another user.
     return True
   return True
 

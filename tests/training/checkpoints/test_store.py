@@ -126,8 +126,8 @@ def test_reasons_are_given(tmp_path, warnings):
     [
       'state.json is missing',
       'has 0 bytes instead of',
-      'is no JSON',
-      'does not say',
+      'is not JSON',
+      'is not marked',
       'manifest.json is missing',
       'is of step 0',
     ],
