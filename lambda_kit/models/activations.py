@@ -1,4 +1,4 @@
-"""Activations that gin files can bind, e.g. `Mlp.activation = @jax.nn.relu`."""
+"""Activations that gin files can bind, e.g. `VectorEncoder.activation = @jax.nn.relu`."""
 
 from collections.abc import Callable
 
@@ -19,8 +19,8 @@ for _activation in (jax.nn.relu, jax.nn.silu, jax.nn.tanh):
 def elu(x: types.Array) -> types.Array:
   """x where it is positive, else e^x - 1; any shape.
 
-  `jax.nn.elu` to float precision, and faster on CPUs, where XLA has no quick expm1. Its gradient is found from its
-  value, so that nothing else is kept for it.
+  `jax.nn.elu` to float precision, and faster on CPUs, where XLA has no quick expm1. The gradient is computed from the
+  output, so that the backward pass stores nothing else.
   """
   return jnp.where(x > 0, x, jnp.exp(x) - 1.0)
 

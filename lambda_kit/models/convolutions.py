@@ -1,15 +1,14 @@
-"""Strided convolutions and their transposes, written so that their gradients are fast on CPUs, too.
+"""Strided convolutions and their transposes, with gradients that are fast on CPUs, too.
 
 A convolution of stride s equals one of stride 1 on blocks of s x s pixels, and a transposed convolution equals one of
 stride 1 that computes blocks of s x s pixels. Both are exact: parameters and outputs are those of `hk.Conv2D` and
-`hk.Conv2DTranspose` (which mirrors its kernel). What is gained: no products with the zeros that a transposed
-convolution puts between pixels (3 of 4 for stride 2), and none of the dilated convolutions that XLA runs as plain
-loops on CPUs. At the paper's sizes, gradients of the encoder took 1/3 and those of the decoder 1/9 of the time, on two
-cores.
+`hk.Conv2DTranspose` (which mirrors its kernel). This saves the products with the zeros that a transposed convolution
+puts between pixels (3 of 4 at stride 2), and the dilated convolutions that XLA runs as plain loops on CPUs. At the
+paper's sizes, on two cores, the encoder's gradients take 1/3 and the decoder's 1/9 of the time.
 
-The gradients of a convolution are convolutions, too. They are written here with axes in the one order that XLA has fast
-code for on CPUs: other orders it rearranges by itself, but not in loops such as `jax.lax.scan`, where JAX's own
-gradients of these layers take many times as long.
+The gradients of a convolution are convolutions, too. They are written here with the axes in the one order for which XLA
+has fast code on CPUs. XLA rearranges other orders by itself, but not inside loops such as `jax.lax.scan`, where JAX's
+own gradients of these layers take many times as long.
 """
 
 import math
@@ -35,10 +34,10 @@ def _conv_forward(images: types.Array, kernel: types.Array) -> tuple[types.Array
 def _conv_backward(inputs: tuple[types.Array, types.Array], gradient: types.Array) -> tuple[types.Array, types.Array]:
   images, kernel = inputs
   border = (kernel.shape[0] - 1,) * 2
-  # Padded here: with the padding left to the convolution, XLA runs it as plain loops on CPUs.
+  # Padded here: if the convolution pads, XLA runs it as plain loops on CPUs.
   padded = jnp.pad(gradient, ((0, 0), border, border, (0, 0)))
   images_gradient = _conv(padded, kernel[::-1, ::-1].transpose(0, 1, 3, 2))
-  # Sums over images and pixels: images take the place of channels.
+  # A sum over images and pixels: images take the place of channels.
   kernel_gradient = _conv(images.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3))
   return images_gradient, kernel_gradient.transpose(1, 2, 0, 3)
 
@@ -61,7 +60,7 @@ def conv(images: types.Array, kernel: types.Array, stride: int) -> types.Array:
   size, _, num_inputs, num_outputs = kernel.shape
   chex.assert_shape(kernel, (size, size, images.shape[-1], num_outputs))
   blocks = -(-size // stride)  # The kernel's size in blocks of s x s pixels, rounded up.
-  # Zeros where the last block exceeds the kernel; they make the pixels that are appended below irrelevant.
+  # Zeros where the last block extends beyond the kernel. They cancel the pixels that are appended below.
   kernel = _resize(kernel, blocks * stride, blocks * stride, axis=0)
   kernel = kernel.reshape(blocks, stride, blocks, stride, num_inputs, num_outputs).transpose(0, 2, 1, 3, 4, 5)
   kernel = kernel.reshape(blocks, blocks, stride**2 * num_inputs, num_outputs)
@@ -95,7 +94,7 @@ def conv_transpose(images: types.Array, kernel: types.Array, stride: int) -> typ
   blocks = -(-size // stride)
   kernel = _resize(kernel, blocks * stride, blocks * stride, axis=0)
   kernel = kernel.reshape(blocks, stride, blocks, stride, num_outputs, num_inputs).transpose(0, 2, 5, 1, 3, 4)
-  # A convolution meets its kernel from the other end.
+  # A convolution runs through its kernel in the opposite direction.
   kernel = kernel.reshape(blocks, blocks, num_inputs, stride**2 * num_outputs)[::-1, ::-1]
 
   border = (blocks - 1, blocks - 1)
@@ -107,7 +106,7 @@ def conv_transpose(images: types.Array, kernel: types.Array, stride: int) -> typ
 
 
 class Conv(hk.Module):
-  """`hk.Conv2D` without padding: the same parameters and outputs, by way of `conv`."""
+  """`hk.Conv2D` without padding: the same parameters and outputs, computed by `conv`."""
 
   def __init__(self, num_channels: int, kernel_size: int, stride: int, name: str | None = None):
     super().__init__(name=name)
@@ -124,7 +123,7 @@ class Conv(hk.Module):
 
 
 class ConvTranspose(hk.Module):
-  """`hk.Conv2DTranspose` without padding and with the kernel mirrored, by way of `conv_transpose`."""
+  """`hk.Conv2DTranspose` without padding and with the kernel mirrored, computed by `conv_transpose`."""
 
   def __init__(self, num_channels: int, kernel_size: int, stride: int, name: str | None = None):
     super().__init__(name=name)
@@ -145,7 +144,7 @@ def _kernel_init(kernel_size: int, num_inputs: int) -> hk.initializers.Initializ
 
 
 def _resize(array: types.Array, height: int, width: int, axis: int) -> types.Array:
-  """Cuts or fills with zeros, so that the axes `axis` and `axis + 1` have the sizes `height` and `width`."""
+  """Cuts or zero-pads the axes `axis` and `axis + 1` to the sizes `height` and `width`."""
   for resized, size in ((axis, height), (axis + 1, width)):
     array = jax.lax.slice_in_dim(array, 0, min(size, array.shape[resized]), axis=resized)
     padding = [(0, 0)] * array.ndim

@@ -1,4 +1,4 @@
-"""From the features of a state to observations: p(o_t | s_t), a Normal with standard deviation 1."""
+"""Decoders, from the features of a state to observations: p(o_t | s_t), a Normal with standard deviation 1."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -18,9 +18,9 @@ from lambda_kit.models import networks
 
 
 class DecoderFactory(Protocol):
-  """Makes the module that maps features [..., F] to the mean of an observation, or of a part of it, of this spec."""
+  """Makes a module that maps features [..., F] to the mean of an observation with this spec, or of a part of one."""
 
-  def __call__(self, spec: Any, name: str) -> hk.Module: ...
+  def __call__(self, *, spec: Any, name: str) -> hk.Module: ...
 
 
 @gin.register
@@ -41,9 +41,9 @@ class ImageDecoder(hk.Module):
 
     Args:
       spec: of the image, [height, width, 3].
-      depth: channels of the last layer but one; each layer before has twice as many.
-      dense_size: of the dense layer, which is linear.
-      kernels: height and width of each layer's kernel. (5, 5, 6, 6) make 64x64 pixels, (6, 6) make 16x16.
+      depth: channels of the last layer but one. Going back, each layer has twice as many.
+      dense_size: units of the dense layer, which is linear.
+      kernels: height and width of each layer's kernel. (5, 5, 6, 6) produces 64x64 pixels, (6, 6) produces 16x16.
       stride: of all layers.
       activation: after each transposed convolution but the last.
       name: of the module.
@@ -55,9 +55,9 @@ class ImageDecoder(hk.Module):
     height, width, num_channels = spec.shape
     if (height, width) != (size, size):
       raise ValueError(
-        f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} make images of {size}x{size} '
-        f'pixels, but those of the observations have {height}x{width}. Bind ImageDecoder.kernels to others: each '
-        'kernel k makes (n - 1) stride + k pixels of n, beginning with 1.'
+        f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} produce images of {size}x{size} '
+        f'pixels, but observations have {height}x{width}. Bind other ImageDecoder.kernels: starting from 1 pixel, each '
+        'kernel k turns n pixels into (n - 1) stride + k.'
       )
     channels = [depth * 2**i for i in reversed(range(len(kernels) - 1))] + [num_channels]
     self._dense = hk.Linear(dense_size, name='dense')
@@ -68,7 +68,7 @@ class ImageDecoder(hk.Module):
     self._activation = activation
 
   def __call__(self, features: types.Array) -> types.Array:
-    """Maps features [..., F] to means [..., height, width, 3], in [-0.5, 0.5] as `encoders.preprocess_image` has it."""
+    """Maps features [..., F] to means [..., height, width, 3], in the range of `encoders.preprocess_image`."""
     leading = features.shape[:-1]
     hidden = self._dense(features.reshape(-1, features.shape[-1]))[:, None, None, :]
     for layer in self._layers[:-1]:

@@ -1,4 +1,4 @@
-"""The few distributions that world models are made of. Their last axis is that of the variables, unless stated."""
+"""The few distributions that world models need. Unless stated otherwise, the last axis is that of the variables."""
 
 import math
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Gaussian(NamedTuple):
   stddev: types.Array  # [..., D]
 
   def sample(self, noise: types.Array) -> types.Array:
-    """The draw [..., D] that standard normal `noise` [..., D] stands for, differentiable in mean and stddev."""
+    """Draws [..., D] from standard normal `noise` [..., D], differentiably in mean and stddev."""
     chex.assert_equal_shape([self.mean, self.stddev, noise])
     return self.mean + self.stddev * noise
 
@@ -34,7 +34,7 @@ class Gaussian(NamedTuple):
 
 
 def gaussian(raw: types.Array, min_stddev: float) -> Gaussian:
-  """Makes a Gaussian over D variables of a network's output [..., 2 D]: stddev = softplus(raw) + min_stddev."""
+  """Turns a network's output [..., 2 D] into a Gaussian over D variables: stddev = softplus(raw) + min_stddev."""
   mean, raw_stddev = jnp.split(raw, 2, axis=-1)
   return Gaussian(mean, jax.nn.softplus(raw_stddev) + min_stddev)
 
@@ -51,7 +51,7 @@ def kl_divergence(p: Gaussian, q: Gaussian) -> types.Array:
 
 
 def normal_log_prob(value: types.Array, mean: types.Array) -> types.Array:
-  """The log density of a Normal of standard deviation 1, for each entry."""
+  """The log density of a Normal with standard deviation 1, for each entry."""
   return -0.5 * (value - mean) ** 2 - _LOG_SQRT_2PI
 
 

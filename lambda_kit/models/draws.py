@@ -1,4 +1,4 @@
-"""All that is random about what a model makes of a batch, drawn before it looks at it."""
+"""All randomness in a model's loss on a batch, drawn up front."""
 
 from typing import NamedTuple
 
@@ -10,17 +10,17 @@ from lambda_kit import types
 
 
 class Overshooting(NamedTuple):
-  """Where imagination starts in each sequence, and its noise; see `overshooting`."""
+  """Where imagination starts in each sequence, and its noise. See `models/overshooting.py`."""
 
-  starts: types.Array  # [B, M], steps of sequences.
+  starts: types.Array  # [B, M], time steps.
   noise: types.Array  # [B, J, M, S]
 
 
 class Draws(NamedTuple):
   """For sequences of L steps."""
 
-  noise: types.Array  # [B, L, S], of inferred states.
-  decoded: types.Array | None = None  # [B, K], steps whose observations are decoded; None for all.
+  noise: types.Array  # [B, L, S], for inferred states.
+  decoded: types.Array | None = None  # [B, K], the time steps to decode; None for all.
   overshooting: Overshooting | None = None
 
 
@@ -36,13 +36,13 @@ def draw(
   """Draws for sequences [B, L, ...].
 
   Args:
-    key: what is drawn follows from it.
+    key: determines all draws.
     batch_size: B.
     length: L.
     noise_size: S.
-    decoded_steps: K, or L if that is less; None for all steps.
-    overshooting_steps: J, or L - 1 if that is less; 0 for no overshooting.
-    overshooting_starts: M, or L - J if that is less.
+    decoded_steps: K, capped at L; None for all steps.
+    overshooting_steps: J, capped at L - 1; 0 for no overshooting.
+    overshooting_starts: M, capped at L - J.
   """
   decoded = overshooting = None
   if decoded_steps is not None:
@@ -59,22 +59,22 @@ def draw(
 
 
 def sequence_noise(key: core.Key, batch_size: int, length: int, size: int) -> types.Array:
-  """Standard normal noise [B, L, S]. Step t has that of `filter` with key t of `jax.random.split(key, L)`."""
+  """Standard normal noise [B, L, S]. At step t it is that of `filter` with key t of `jax.random.split(key, L)`."""
   draw_step = lambda step_key: jax.random.normal(step_key, (batch_size, size))
   return jax.vmap(draw_step, out_axes=1)(jax.random.split(key, length))
 
 
 def random_steps(key: core.Key, batch_size: int, length: int, count: int) -> types.Array:
-  """Indices [B, count] of steps of sequences of L steps: for each sequence others, none of them twice."""
+  """Indices [B, count] of time steps, drawn without replacement, independently for each sequence."""
   draw_steps = lambda key: jax.random.choice(key, length, (count,), replace=False)
   return jax.vmap(draw_steps)(jax.random.split(key, batch_size))
 
 
 def take(sequences: types.Nest, steps: types.Array) -> types.Nest:
-  """Of sequences [B, L, ...], the elements at steps [B, ...], which are others in each sequence."""
+  """The elements of sequences [B, L, ...] at time steps [B, ...], which differ from sequence to sequence."""
   return jax.tree.map(lambda x: jax.vmap(lambda sequence, chosen: sequence[chosen])(x, steps), sequences)
 
 
 def following(starts: types.Array, num_steps: int) -> types.Array:
-  """The J steps after each of starts [B, M], [B, J, M]."""
+  """The J = `num_steps` time steps after each of `starts` [B, M], [B, J, M]."""
   return starts[:, None] + 1 + jnp.arange(num_steps)[None, :, None]

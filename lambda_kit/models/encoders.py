@@ -1,4 +1,4 @@
-"""From observations to embeddings, the first part of the inference network."""
+"""Encoders, from observations to embeddings: the first part of the inference network."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,9 +15,9 @@ from lambda_kit.models import networks
 
 
 class EncoderFactory(Protocol):
-  """Makes the module that maps an observation, with leading axes [...], to an embedding [..., E]."""
+  """Makes a module that maps an observation, or a part of one, with leading axes [...] to an embedding [..., E]."""
 
-  def __call__(self, name: str) -> hk.Module: ...
+  def __call__(self, *, name: str) -> hk.Module: ...
 
 
 def preprocess_image(image: types.Array) -> types.Array:
@@ -27,7 +27,7 @@ def preprocess_image(image: types.Array) -> types.Array:
 
 @gin.register
 class ImageEncoder(hk.Module):
-  """Convolutions without padding, with twice as many channels from layer to layer."""
+  """Convolutions without padding, each with twice as many channels as the one before."""
 
   def __init__(
     self,
@@ -41,8 +41,8 @@ class ImageEncoder(hk.Module):
 
     Args:
       depth: channels of the first layer; layer i has 2^i times as many.
-      kernels: height and width of each layer's kernel. Four layers of 4 suit 64x64 pixels, two of 4 and 3
-        16x16. What is left over at the right and lower edge is not seen: of 16x16 with two of 4, two rows and columns.
+      kernels: height and width of each layer's kernel. Four layers of 4 suit 64x64 pixels, two of 4 and 3 suit 16x16.
+        Pixels left over at the right and lower edges are not seen: two rows and columns of 16x16 with two kernels of 4.
       stride: of all layers.
       activation: after each layer.
       name: of the module.
@@ -58,7 +58,7 @@ class ImageEncoder(hk.Module):
   def __call__(self, image: types.Array) -> types.Array:
     """Maps images, uint8 [..., height, width, 3], to embeddings [..., E]."""
     if image.dtype != jnp.uint8:
-      raise ValueError(f'An image has bytes (uint8), got {image.dtype}.')
+      raise ValueError(f'Images must be bytes (uint8), got {image.dtype}.')
     smallest = 1
     for kernel in reversed(self._kernels):
       smallest = (smallest - 1) * self._stride + kernel
@@ -113,6 +113,6 @@ class ObservationEncoder(hk.Module):
 
 
 def check_names(observation: types.Observation) -> None:
-  """Raises if there is a part of an observation (or of its spec) that models know nothing of."""
+  """Refuses an observation, or its spec, with parts that models don't know."""
   if not observation or not set(observation) <= {'image', 'vector'}:
-    raise ValueError(f"An observation is made of 'image', 'vector' or both, got {sorted(observation)}.")
+    raise ValueError(f"An observation consists of 'image', 'vector' or both, got {sorted(observation)}.")

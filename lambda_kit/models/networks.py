@@ -1,15 +1,13 @@
-"""Networks that more than one part of a model uses."""
+"""The network that most parts of a model are made of."""
 
 from collections.abc import Sequence
 
 import haiku as hk
 
-import gin
 from lambda_kit import types
 from lambda_kit.models import activations
 
 
-@gin.register
 class Mlp(hk.Module):
   """A multilayer perceptron on the last axis."""
 
@@ -23,9 +21,9 @@ class Mlp(hk.Module):
     """Makes the layers.
 
     Args:
-      output_size: of the last layer, which is linear. None: the last hidden layer is the output.
-      hidden_sizes: of the layers that are followed by `activation`.
-      activation: as it says.
+      output_size: units of the last layer, which is linear. None: the last hidden layer is the output.
+      hidden_sizes: units of the layers before it.
+      activation: after each of these.
       name: of the module.
     """
     super().__init__(name=name)

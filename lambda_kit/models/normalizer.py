@@ -1,6 +1,6 @@
 """Running normalisation of vector observations. Images are left as they are.
 
-Pure functions: learners and actors keep the state, and normalise before the world model sees anything.
+Pure functions: learners and actors keep the state, and normalise observations before they reach the world model.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ import jax.numpy as jnp
 from lambda_kit import types
 
 CLIP = 10.0  # Normalised observations are in [-CLIP, CLIP].
-# What varies less is taken to be constant, and is centred only: its variation is likely to be rounding.
+# Numbers that vary less count as constant and are only centred: such variation is likely to be rounding.
 MIN_STDDEV = 1e-4
 
 
 class State(NamedTuple):
-  """Exact statistics of all data so far, of each part of observations that is a vector."""
+  """Exact statistics of all data so far, for each part of observations that is a vector."""
 
-  count: types.Array  # [] int32: a sum of float32 ones would stop at 2^24.
+  count: types.Array  # [] int32: counting in float32 would stop at 2^24.
   mean: dict[str, types.Array]  # [D]
   m2: dict[str, types.Array]  # [D], sums of squared deviations from the mean.
 
 
 def init(observation_spec: Mapping[str, Any]) -> State:
-  """Statistics of no data, for the entries of rank 1."""
+  """Statistics before any data, for the entries of rank 1."""
   zeros = {name: jnp.zeros(spec.shape) for name, spec in sorted(observation_spec.items()) if len(spec.shape) == 1}
   return State(jnp.zeros((), jnp.int32), zeros, dict(zeros))
 
@@ -34,7 +34,7 @@ def init(observation_spec: Mapping[str, Any]) -> State:
 def update(state: State, observation: types.Observation) -> State:
   """Adds observations, vectors [..., D], to the statistics.
 
-  With a batch of n observations to N before, and d the difference of their means (Chan et al., 1979):
+  With n observations in the batch, N before it, and d the difference of their means (Chan et al., 1979):
     mean' = mean + d n / (N + n),   m2' = m2 + m2_batch + d^2 N n / (N + n).
   """
   if not state.mean:
@@ -48,7 +48,7 @@ def update(state: State, observation: types.Observation) -> State:
       return state
     counts.add(len(values))
     share = len(values) / (state.count + len(values))  # n / (N + n)
-    batch_mean = values[0] + (values - values[:1]).mean(axis=0)  # Small terms: else their sum loses digits.
+    batch_mean = values[0] + (values - values[:1]).mean(axis=0)  # Deviations: a sum of large numbers loses digits.
     difference = batch_mean - state.mean[name]
     mean[name] = state.mean[name] + difference * share
     m2[name] = state.m2[name] + jnp.sum((values - batch_mean[None]) ** 2, axis=0) + difference**2 * state.count * share
@@ -58,17 +58,17 @@ def update(state: State, observation: types.Observation) -> State:
 
 
 def variance(state: State) -> dict[str, types.Array]:
-  """Of all data so far (the mean of squared deviations), [D]; 0 before any."""
+  """The variance of all data so far (mean of squared deviations), [D]; 0 before any."""
   return jax.tree.map(lambda m2: m2 / jnp.maximum(state.count, 1), state.m2)
 
 
 def normalize(state: State, observation: types.Observation, min_scale: float = 0.0) -> dict[str, types.Array]:
-  """Centres and scales vectors [..., D] by the statistics, and clips. Before any data: as they are.
+  """Centres, scales and clips vectors [..., D] by the statistics. Before any data, they stay as they are.
 
   Args:
     state: The statistics.
-    observation: Of which what is no vector stays as it is.
-    min_scale: What is divided by is at least this: numbers that vary less are centred and not blown up.
+    observation: Parts that aren't vectors stay as they are.
+    min_scale: Lower bound of the divisor, so that numbers that vary less are not blown up.
   """
   result = dict(observation)
   for name, mean in state.mean.items():

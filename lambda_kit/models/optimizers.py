@@ -1,4 +1,4 @@
-"""Adam as the paper uses it (appendix, "General"): clipped, and deaf to gradients that are not finite."""
+"""Adam as the paper uses it (appendix, "General"): it clips gradients, and skips non-finite ones."""
 
 from typing import Any
 
@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-import gin
 from lambda_kit import errors
 from lambda_kit import types
 
-# `optax.apply_if_finite` lets a bad gradient through after so many in a row. Its counter saturates here: never.
+# `optax.apply_if_finite` lets a bad gradient through after so many in a row. Its counter saturates at this: never.
 _NEVER = np.iinfo(np.int32).max
 
 
@@ -19,14 +18,13 @@ class TrainingDiverged(errors.UserError):
   """Gradients stayed non-finite. The message has the diagnosis."""
 
 
-@gin.register
 def make_adam(
   learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
 ) -> optax.GradientTransformation:
-  """Adam on gradients of at most `clip_norm` in global norm. A gradient with a NaN or an infinity changes nothing.
+  """Adam on gradients clipped to a global norm of `clip_norm`. A gradient with a NaN or an infinity is skipped.
 
-  Such a gradient is counted (see `skipped_updates`), and neither the moments nor the count that a schedule is called
-  with move. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`.
+  Skipped gradients are counted (see `skipped_updates`), and move neither the moments nor the count that a schedule is
+  called with. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`.
   """
   if not clip_norm > 0:
     raise ValueError(f'clip_norm={clip_norm} must be positive.')
@@ -35,12 +33,12 @@ def make_adam(
 
 
 def skipped_updates(opt_state: Any) -> types.Array:
-  """Updates that were skipped so far, [] int32: the sum over all guarded optimisers in a pytree of states."""
+  """Updates skipped so far, [] int32: the sum over all guarded optimisers in a pytree of states."""
   return sum(guard.total_notfinite for guard in _guards(opt_state))
 
 
 def consecutive_skips(opt_state: Any) -> types.Array:
-  """Updates that were skipped since the last one that was not, [] int32: the largest of a pytree of states."""
+  """Updates skipped in a row until now, [] int32: the maximum over a pytree of states."""
   counts = [guard.notfinite_count for guard in _guards(opt_state)]
   return jnp.max(jnp.stack(counts))
 

@@ -1,10 +1,10 @@
-"""Training a model on what follows from states that it imagined itself.
+"""Overshooting: training a model on states that it imagined itself.
 
-The ELBO trains heads on states that were inferred with the observation at hand, and the prior on one step from such a
-state. A policy is trained on states H steps further on. There errors of the prior have added up, heads see states that
-they were never trained on, and expect too few costs, since most states have none. Overshooting (as in Hafner et al.,
-2019, section 4, with rewards and costs instead of the KL) follows recorded actions from inferred states on, without
-looking, and trains prior and heads to tell the rewards, costs and terminals that were recorded there.
+The ELBO trains the heads on states inferred with the observation at hand, and the prior on one step from such a state.
+The policy is trained on states up to H steps later. By then the prior's errors have added up, and the heads see states
+that they were never trained on: they predict too little cost, since most states have none. Overshooting (as in Hafner
+et al., 2019, section 4, with rewards and costs instead of the KL) rolls the model out from inferred states under the
+recorded actions, and trains prior and heads to predict the rewards, costs and terminals that were recorded there.
 """
 
 import chex
@@ -20,16 +20,17 @@ from lambda_kit.models import rssm
 def overshoot(
   dynamics: rssm.Dynamics, states: rssm.State, batch: types.Trajectory, overshooting: draws.Overshooting
 ) -> tuple[types.Array, types.Trajectory]:
-  """Follows recorded actions from inferred states on, without looking.
+  """Rolls the model out from inferred states under the recorded actions.
 
   Args:
     dynamics: p.
-    states: inferred, [B, L, ...]. They have no gradient: inference is trained by what it sees.
+    states: inferred, [B, L, ...]. Gradients stop here: inference learns from observations alone.
     batch: the sequences.
-    overshooting: M starts in each of them.
+    overshooting: M starts in each sequence.
 
   Returns:
-    Features of imagined states [B, J, M, F], and what was recorded at their steps [B, J, M, ...], observations aside.
+    Features of imagined states [B, J, M, F], and the data recorded at their time steps [B, J, M, ...], without
+    observations.
   """
   starts, noise = overshooting
   chex.assert_rank([starts, noise], [2, 4])

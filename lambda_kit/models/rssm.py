@@ -19,7 +19,7 @@ from lambda_kit.models import activations
 from lambda_kit.models import distributions
 from lambda_kit.models import networks
 
-# For the two linear maps that are summed where a layer has two inputs: each has half of the output's variance.
+# For layers with two inputs, i.e. the sum of two linear maps: each contributes half of the output's variance.
 _HALF = hk.initializers.VarianceScaling(0.5, 'fan_in', 'truncated_normal')
 
 
@@ -41,7 +41,7 @@ def features(state: State) -> types.Array:
 
 
 class Inferred(NamedTuple):
-  """What inference on sequences finds."""
+  """The result of inference on sequences."""
 
   states: State  # [B, L, ...], z_t drawn from the posterior.
   posterior: distributions.Gaussian  # [B, L, S]
@@ -49,7 +49,7 @@ class Inferred(NamedTuple):
 
 
 class GruCell(hk.Module):
-  """A gated recurrent unit with the reset gate after the product, so that a step has one product for each input.
+  """A gated recurrent unit that resets after the matrix product, so that a step takes one product for each input.
 
   With gates in the order reset, update, candidate along the last axis of W ([I, 3 D]), U ([D, 3 D]) and b:
 
@@ -94,20 +94,20 @@ class Dynamics(hk.Module):
     self._activation = activation
 
   def project_action(self, action: types.Array) -> types.Array:
-    """The part of the first layer that depends on actions [..., A] alone, hence not on the recurrence."""
+    """The part of the first layer that depends only on actions [..., A], and so can leave the loop over time."""
     return self._action(action)
 
   def advance(self, state: State, projected_action: types.Array) -> types.Array:
-    """d_t [..., D] of s_{t-1} and the result of `project_action` for a_{t-1}."""
+    """d_t [..., D] from s_{t-1} and the result of `project_action` for a_{t-1}."""
     inputs = self._activation(projected_action + self._stochastic(state.stochastic))
     return self._cell(inputs, state.deterministic)
 
   def prior(self, deterministic: types.Array) -> distributions.Gaussian:
-    """p(z_t | d_t, theta), [..., S], of d_t [..., D]."""
+    """p(z_t | d_t, theta), [..., S], from d_t [..., D]."""
     return distributions.gaussian(self._prior(deterministic), self._min_stddev)
 
   def step(self, state: State, action: types.Array, noise: types.Array) -> State:
-    """Draws s_t of s_{t-1}, a_{t-1} [..., A] and standard normal noise [..., S]."""
+    """Draws s_t from s_{t-1}, a_{t-1} [..., A] and standard normal noise [..., S]."""
     deterministic = self.advance(state, self.project_action(action))
     return State(self.prior(deterministic).sample(noise), deterministic)
 
@@ -131,11 +131,11 @@ class Inference(hk.Module):
     self._activation = activation
 
   def project_embedding(self, embedding: types.Array) -> types.Array:
-    """The part of the hidden layer that depends on embeddings [..., E] alone, hence not on the recurrence."""
+    """The part of the hidden layer that depends only on embeddings [..., E], and so can leave the loop over time."""
     return self._embedding(embedding)
 
   def posterior(self, deterministic: types.Array, projected_embedding: types.Array) -> distributions.Gaussian:
-    """q(z_t | d_t, o_t, phi), [..., S], of d_t [..., D] and the result of `project_embedding` for o_t."""
+    """q(z_t | d_t, o_t, phi), [..., S], from d_t [..., D] and the result of `project_embedding` for o_t."""
     hidden = self._activation(projected_embedding + self._deterministic(deterministic))
     return distributions.gaussian(self._posterior(hidden), self._min_stddev)
 
@@ -148,7 +148,7 @@ def infer_step(
   projected_embedding: types.Array,
   noise: types.Array,
 ) -> tuple[State, distributions.Gaussian]:
-  """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) with noise [..., S]. Returns the posterior of z_t, too."""
+  """Draws s_t ~ q(. | s_{t-1}, a_{t-1}, o_t) with noise [..., S]. Also returns the posterior of z_t."""
   deterministic = dynamics.advance(state, projected_action)
   posterior = inference.posterior(deterministic, projected_embedding)
   return State(posterior.sample(noise), deterministic), posterior
@@ -162,18 +162,18 @@ def infer_sequences(
   embeddings: types.Array,
   noise: types.Array,
 ) -> Inferred:
-  """Infers the states of sequences. Only what depends on the recurrence is computed step by step.
+  """Infers the states of sequences. Only the recurrent part is computed step by step.
 
   Args:
     dynamics: p.
     inference: q.
     initial: states before the first action, [B, ...].
     actions: a_{t-1}, [B, L, A].
-    embeddings: of o_t, [B, L, E].
+    embeddings: of the o_t, [B, L, E].
     noise: standard normal, [B, L, S].
 
   Returns:
-    What was inferred, [B, L, ...].
+    States and distributions, [B, L, ...].
   """
   chex.assert_rank([actions, embeddings, noise], 3)
   chex.assert_equal_shape_prefix([actions, embeddings, noise], 2)

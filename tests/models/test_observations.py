@@ -116,7 +116,7 @@ class DecodersTest(parameterized.TestCase):
   @parameterized.parameters((16, 16), (64, 48))
   def test_other_images(self, height, width):
     message = (
-      r'ImageDecoder.kernels = \(5, 5, 6, 6\) with ImageDecoder.stride = 2 make images of 64x64 pixels, '
+      r'ImageDecoder.kernels = \(5, 5, 6, 6\) with ImageDecoder.stride = 2 produce images of 64x64 pixels, '
       f'but .* {height}x{width}'
     )
     with self.assertRaisesRegex(ValueError, message):
