@@ -1,8 +1,8 @@
-"""The cross entropy method under constraints: a search over action sequences that needs no gradients.
+"""The constrained cross entropy method: a gradient-free search over action sequences.
 
 Wen and Topcu (2018), "Constrained Cross-Entropy Method for Safe Reinforcement Learning"; Liu et al. (2021),
 "Constrained Model-based Reinforcement Learning with Robust Cross Entropy Method". Pure functions, written for one
-problem; vmap them for more. On top of the legend in `lambda_kit/types.py`: P is the population.
+problem; vmap them for more. In addition to the legend in `lambda_kit/types.py`, P is the population.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Evaluate = Callable[[types.Array, core.Key], tuple[types.Array, types.Array]]
 
 
 class CemResult(NamedTuple):
-  """The best candidate that was evaluated, and the distribution at the end of the search."""
+  """The best candidate evaluated, and the distribution at the end of the search."""
 
   actions: types.Array  # [H, A], the best candidate, in [-1, 1].
   mean: types.Array  # [H, A]
@@ -31,11 +31,11 @@ class CemResult(NamedTuple):
 
 
 class Ranking(NamedTuple):
-  """Candidates in the order of preference: the feasible before the infeasible, then by descending score."""
+  """Candidates in order of preference: feasible before infeasible ones, then by descending score."""
 
-  order: types.Array  # [P], indices of candidates, the best one first.
+  order: types.Array  # [P], indices of candidates, best first.
   feasible: types.Array  # [P] bool.
-  score: types.Array  # [P], the return of a feasible candidate; minus the excess of cost of an infeasible one.
+  score: types.Array  # [P], the return of a feasible candidate, minus the excess cost of an infeasible one.
 
 
 class _Search(NamedTuple):
@@ -49,11 +49,11 @@ class _Search(NamedTuple):
 
 
 def rank_candidates(returns: types.Array, costs: types.Array, limits: types.Array) -> Ranking:
-  """Orders candidates: feasible ones by return, behind them infeasible ones by how little they exceed the limits.
+  """Orders candidates: feasible ones by return, then infeasible ones by how little they exceed the limits.
 
   A candidate is feasible if cost_i <= limit_i for every constraint i. The excess of an infeasible one is
-  sum_i max(0, cost_i - limit_i), so that with one constraint the least costly comes first. A candidate with a return
-  or a cost that is not a number is infeasible, and comes last.
+  sum_i max(0, cost_i - limit_i), so that with one constraint the least costly comes first. A candidate with a NaN
+  among its return and costs is infeasible, and comes last.
 
   Args:
     returns: Returns of the candidates, [P].
@@ -75,17 +75,17 @@ def rank_candidates(returns: types.Array, costs: types.Array, limits: types.Arra
 
 
 def elite_weights(num_feasible: types.Array, elites: int) -> types.Array:
-  """Weights of the first `elites` candidates of a ranking, from which the distribution is fitted.
+  """Weights of the first `elites` candidates of a ranking, to which the distribution is fitted.
 
   If any candidate is feasible, only feasible ones count, even if they are fewer than `elites`. If none is, the least
-  costly ones do.
+  costly ones count.
 
   Args:
     num_feasible: How many candidates are feasible, [].
-    elites: How many candidates count at most.
+    elites: The maximum number of candidates that count.
 
   Returns:
-    Equal weights for those that count, 0 for the rest, [elites]; their sum is 1.
+    Equal weights for those that count and 0 for the rest, [elites], with a sum of 1.
   """
   count = jnp.where(num_feasible > 0, jnp.minimum(num_feasible, elites), elites)
   return (jnp.arange(elites) < count) / count
@@ -108,23 +108,23 @@ def constrained_cem(
 
   Each iteration draws candidates from N(mean, std^2), clipped to [-1, 1], evaluates and ranks them, and fits the
   distribution to the elites: x <- smoothing * x + (1 - smoothing) * x(elites), for the mean and the standard
-  deviation. The mean itself is the first of the candidates, so that `mean0` (say, the plan of the step before) is
-  never given up for something worse.
+  deviation. The mean itself is the first candidate, so that `mean0` (e.g. the plan of the previous step) is never given
+  up for something worse.
 
   Args:
-    key: Determines the result.
-    evaluate: Maps candidates [P, H, A] and a key to returns [P] and costs [P, C]. Called once in each iteration.
+    key: Seeds all draws.
+    evaluate: Maps candidates [P, H, A] and a key to returns [P] and costs [P, C]. Called once per iteration.
     mean0: The mean of the first candidates, [H, A].
     limits: The limits of the costs, [C]. C may be 0.
     iterations: How often the distribution is fitted.
-    population: P, candidates of each iteration.
-    elites: Candidates to which the distribution is fitted, at most; see `elite_weights`.
+    population: P, candidates per iteration.
+    elites: The maximum number of candidates to which the distribution is fitted; see `elite_weights`.
     initial_std: Standard deviation of the first candidates.
-    min_std: What the standard deviation is kept above.
-    smoothing: Share of the old distribution in the new one, in [0, 1).
+    min_std: Lower bound of the standard deviation.
+    smoothing: Weight of the old distribution in the new one, in [0, 1).
 
   Returns:
-    The best candidate of all iterations: infeasible only if none of the candidates was feasible.
+    The best candidate of all iterations, infeasible only if all candidates were.
   """
   chex.assert_rank([mean0, limits], [2, 1])
   if not 1 <= elites <= population or iterations < 1:
@@ -158,7 +158,7 @@ def constrained_cem(
     )
     return _Search(mean, std, *best), None
 
-  # Before the first candidate, the best is `mean0` with the worst of scores.
+  # Before the first candidate, the best is `mean0` with the worst possible score.
   mean0 = jnp.clip(mean0, -1.0, 1.0)
   infinity = jnp.asarray(jnp.inf, mean0.dtype)
   search = _Search(

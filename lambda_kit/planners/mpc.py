@@ -1,18 +1,19 @@
 """Model predictive control with posterior samples of a world model: CEM-MPC, the ablation of section 5.2.
 
-Plans are judged by imagining them under each of N models, theta_n ~ p(theta | D). From a start state s_0, a plan
-a_0, ..., a_{H-1} leads model n to s_1, ..., s_H, of which it predicts rewards r_{t,n}, costs c^i_{t,n} and the
-probability u_{t,n} that the episode goes on after s_t. With w_{t,n} = prod_{0<k<t} u_{k,n}, the probability of getting
-as far as step t,
+Plans are evaluated by imagining them under each of N models, theta_n ~ p(theta | D). From a start state s_0, a plan
+a_0, ..., a_{H-1} leads model n to s_1, ..., s_H, where it predicts rewards r_{t,n}, costs c^i_{t,n} and the probability
+u_{t,n} that the episode continues after s_t. With w_{t,n} = prod_{0<k<t} u_{k,n}, the probability of reaching step t,
 
   return        R   = mean_n  sum_{t=1..H} discount^(t-1)      w_{t,n} r_{t,n}
   cost i        K^i = max_n   sum_{t=1..H} cost_discount^(t-1) w_{t,n} c^i_{t,n} / H
   feasible            K^i <= step budget of d^i, the limit of an episode's cost return, for each i.
 
-The mean and the maximum are bindings. On top of the legend in `lambda_kit/types.py`: P plans are judged at once.
+The mean and the maximum are bindings. In addition to the legend in `lambda_kit/types.py`, P is the number of plans
+evaluated at once.
 """
 
 from collections.abc import Callable
+import functools
 from typing import NamedTuple
 
 import chex
@@ -26,7 +27,7 @@ from lambda_kit import types
 from lambda_kit.planners import cem
 from lambda_kit.safety import bounds
 
-# Converts the limits on episodes' costs into limits of a plan's discounted cost per agent step, [C]. Called with the
+# Converts the limits on episodes' costs into limits on a plan's discounted cost per agent step, [C]. Called with the
 # environment's spec, the discount of costs and the horizon H.
 StepBudget = Callable[[core.EnvironmentSpec, float, int], np.ndarray]
 
@@ -35,8 +36,8 @@ StepBudget = Callable[[core.EnvironmentSpec, float, int], np.ndarray]
 def raw_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: int) -> np.ndarray:
   """The paper's rule, d / T for a simulator step, so d action_repeat / T for an agent step, whatever the discount.
 
-  The cost of an agent step is the sum over the simulator steps of its action. (The authors' code leaves out the action
-  repeat, and so admits half of the limit at a repeat of 2.)
+  The cost of an agent step is the sum over its simulator steps. (The authors' code leaves out the action repeat, and so
+  admits half of the limit at a repeat of 2.)
   """
   del cost_discount, horizon
   return _even_spending(spec, 'raw_step_budget')
@@ -44,22 +45,22 @@ def raw_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: i
 
 @gin.register
 def episodic_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horizon: int) -> np.ndarray:
-  """Exact for plans that spend evenly: what a plan costs if d is spread over all T / action_repeat agent steps.
+  """The cost of a plan if d is spread evenly over all T / action_repeat agent steps of an episode.
 
-  An agent step may cost d action_repeat / T; its discounted sum over the plan, divided by H, is that times
-  (1 - g^H) / ((1 - g) H), with g the discount.
+  An agent step may cost d action_repeat / T. The discounted sum over the plan, divided by H, is that times
+  (1 - g^H) / ((1 - g) H), where g is the discount.
   """
   per_agent_step = _even_spending(spec, 'episodic_step_budget')
   return (per_agent_step * np.mean(cost_discount ** np.arange(horizon))).astype(np.float32)
 
 
 def _even_spending(spec: core.EnvironmentSpec, user: str) -> np.ndarray:
-  """What each agent step may cost if all cost the same, undiscounted, [C]."""
+  """The undiscounted cost that each agent step may have if all have the same, [C]."""
   return np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / spec.known_episode_length(user)
 
 
 class PlanEstimates(NamedTuple):
-  """What each posterior sample expects of each plan."""
+  """Each posterior sample's estimates for each plan."""
 
   returns: types.Array  # [N, P], discounted sums of rewards.
   costs: types.Array  # [N, P, C], discounted sums of costs divided by H.
@@ -74,7 +75,7 @@ def imagine_plans(
   noise_scale: float = 1.0,
   common_noise: bool = True,
 ) -> types.Predictions:
-  """Follows plans from one start state under one set of parameters.
+  """Imagines plans from one start state under one set of parameters.
 
   Args:
     world_model: The functions that imagine and predict.
@@ -82,8 +83,8 @@ def imagine_plans(
     state: The start state, [...] without a batch axis.
     plans: Action sequences, [P, H, A].
     key: For the noise of the transitions.
-    noise_scale: What that noise is multiplied with.
-    common_noise: Whether all plans meet the same noise, or each its own.
+    noise_scale: Factor of that noise.
+    common_noise: Whether all plans share the same noise, or each has its own.
 
   Returns:
     Predictions for s_1, ..., s_H: rewards and continuations [H, P], costs [H, P, C].
@@ -113,7 +114,7 @@ def evaluate_plans(
   noise_scale: float = 1.0,
   common_noise: bool = True,
 ) -> PlanEstimates:
-  """Estimates the return and the costs of plans under each posterior sample; see the head of this file.
+  """Estimates the return and the costs of plans under each posterior sample; see the docstring of this file.
 
   Args:
     world_model: The functions that imagine and predict.
@@ -123,8 +124,8 @@ def evaluate_plans(
     key: For the noise of the transitions, which differs between samples.
     discount: The discount of rewards.
     cost_discount: The discount of costs.
-    noise_scale: What the noise is multiplied with.
-    common_noise: Whether all plans meet the same noise, or each its own.
+    noise_scale: Factor of the noise.
+    common_noise: Whether all plans share the same noise, or each has its own.
 
   Returns:
     Estimates for N samples and P plans.
@@ -154,36 +155,36 @@ def bound_estimates(estimates: types.Array, bound: core.Bound) -> types.Array:
 
 
 def shift_plan(plan: types.Array) -> types.Array:
-  """The rest of a plan [H, A] after its first action is taken; its new last action is 0, like those of a first plan."""
+  """The rest of a plan [H, A] after its first action, with 0 as its new last action, as in an initial plan."""
   return jnp.concatenate([plan[1:], jnp.zeros_like(plan[:1])])
 
 
 @gin.register
 class CemPlanner(core.Planner):
-  """CEM-MPC: the constrained cross entropy method on plans that posterior samples imagine.
+  """CEM-MPC: the constrained cross entropy method on plans imagined by posterior samples.
 
   Population, elites, iterations, horizon and initial deviation are those of the authors' experiment. Actions are in
-  [-1, 1], and deviations in their unit. Discounts are per agent step.
+  [-1, 1], and standard deviations in the same unit. Discounts are per agent step.
 
   Args:
-    spec: Has what the step budget needs: limits, action repeat and episode length.
+    spec: Provides limits, action repeat and episode length for the step budget.
     horizon: H, agent steps of a plan.
-    iterations: How often plans are drawn and the distribution is fitted, in each agent step.
-    population: P, plans of each iteration.
-    elites: How many plans the distribution is fitted to, at most: only feasible ones, if there are any.
+    iterations: How often to draw plans and fit the distribution in each agent step.
+    population: P, plans per iteration.
+    elites: The maximum number of plans to fit the distribution to: only feasible ones, if there are any.
     initial_std: Standard deviation of the first plans' actions.
-    min_std: What that deviation is kept above.
-    smoothing: Share of the old distribution in the new one, in [0, 1).
+    min_std: Lower bound of the standard deviation.
+    smoothing: Weight of the old distribution in the new one, in [0, 1).
     discount: Discount of rewards, in [0, 1].
     cost_discount: Discount of costs, in [0, 1].
-    reward_bound: Weighs the N estimates of a plan's return.
-    cost_bound: Weighs the N estimates of each of a plan's costs.
-    step_budget: What a plan may cost per agent step: `@raw_step_budget` or `@episodic_step_budget`.
-    noise_scale: What the noise of imagined transitions is multiplied with: 1 for the model's own, 0 for none.
-    common_noise: Whether all plans of a search meet the same noise, drawn once for each posterior sample (common random
-      numbers). They do by default, because a plan is judged by one draw of each model: with noise of its own for each,
-      the luckiest of `iterations` times `population` plans wins. The paper does not say; the authors' code draws it
-      for each plan. The same noise in all iterations makes their best plans comparable.
+    reward_bound: Weights the N estimates of a plan's return.
+    cost_bound: Weights the N estimates of each of a plan's costs.
+    step_budget: Limit on a plan's cost per agent step: `@raw_step_budget` or `@episodic_step_budget`.
+    noise_scale: Factor of the noise of imagined transitions: 1 for the model's own, 0 for none.
+    common_noise: Whether all plans of a search share the same noise, drawn once per posterior sample (common random
+      numbers). A plan is evaluated by a single draw of each model, so with separate noise the luckiest of `iterations`
+      times `population` plans wins. The paper does not say; the authors' code draws noise for each plan. Since all
+      iterations share the noise, too, their best plans are comparable.
   """
 
   display_name = 'CEM-MPC'
@@ -211,7 +212,8 @@ class CemPlanner(core.Planner):
     self._discount, self._cost_discount = discount, cost_discount
     self._reward_bound, self._cost_bound = reward_bound, cost_bound
     self._noise_scale, self._common_noise = noise_scale, common_noise
-    self._search = dict(
+    self._search = functools.partial(
+      cem.constrained_cem,
       iterations=iterations,
       population=population,
       elites=elites,
@@ -221,7 +223,7 @@ class CemPlanner(core.Planner):
     )
 
   def initial_plan(self, num_actions: int) -> types.Array:
-    """What to pass as the previous plan at the first step of an episode, [H, A]."""
+    """The previous plan for the first step of an episode, [H, A]."""
     return jnp.zeros((self.horizon, num_actions), jnp.float32)
 
   def plan(
@@ -232,17 +234,17 @@ class CemPlanner(core.Planner):
     state: types.Nest,
     previous_plan: types.Array,
   ) -> cem.CemResult:
-    """Plans from one state. Pure: jit it with `world_model` closed over, vmap it over keys, states and plans.
+    """Plans from one state. Pure: jit it as a closure over `world_model`, vmap it over keys, states and plans.
 
     Args:
       key: For the candidates and the noise of the transitions.
       params: N posterior samples of the imagination parameters, stacked: leaves [N, ...].
       world_model: The functions that imagine and predict.
-      state: What the agent believes, [...] without a batch axis.
-      previous_plan: Where the search begins, [H, A]: `shift_plan` of the plan before, or `initial_plan`.
+      state: The agent's belief, [...] without a batch axis.
+      previous_plan: Where the search starts, [H, A]: `shift_plan` of the previous plan, or `initial_plan`.
 
     Returns:
-      The best plan found, with R as its value and K^i as its costs, and what is left of the search.
+      The best plan found, with R as its value and K^i as its costs, and the final distribution.
     """
     chex.assert_shape(previous_plan, (self.horizon, None))
     search_key, common_key = jax.random.split(key)
@@ -264,4 +266,4 @@ class CemPlanner(core.Planner):
         bound_estimates(estimates.costs, self._cost_bound),
       )
 
-    return cem.constrained_cem(search_key, evaluate, previous_plan, jnp.asarray(self.budgets), **self._search)
+    return self._search(search_key, evaluate, previous_plan, jnp.asarray(self.budgets))

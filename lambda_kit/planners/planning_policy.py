@@ -10,7 +10,7 @@ from lambda_kit.planners import mpc
 
 
 def initial_plans(planner: core.Planner, count: int, num_actions: int) -> types.Array:
-  """Where the searches of an episode's first step begin, [k, H, A]."""
+  """Where the searches of an episode's first step start, [k, H, A]."""
   plan = planner.initial_plan(num_actions)
   return jnp.broadcast_to(plan[None], (count, *plan.shape))
 
@@ -27,14 +27,14 @@ def plan_actions(
 
   Args:
     planner: Finds a plan for one state.
-    world_model: What the planner imagines with.
+    world_model: The functions that imagine and predict.
     samples: N posterior samples of the imagination parameters, stacked.
-    plans: Where the searches begin, [k, H, A].
+    plans: Where the searches start, [k, H, A].
     beliefs: States to plan from, [k, ...].
-    key: Each environment gets a key of its own.
+    key: Split into one key per environment.
 
   Returns:
-    Actions [k, A], and where the next searches begin.
+    Actions [k, A], and where the next searches start, [k, H, A].
   """
   chex.assert_shape(plans, (None, planner.horizon, None))
 

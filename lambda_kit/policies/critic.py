@@ -25,19 +25,19 @@ class Critic(hk.Module):
     return jnp.squeeze(hk.nets.MLP(self._output_sizes, activation=activations.elu)(features), axis=-1)
 
 
-# Called without arguments, inside of a Haiku transform.
+# Called without arguments, inside a Haiku transform.
 CriticFactory = Callable[[], hk.Module]
 
 
 def make_critic(critic_factory: CriticFactory = Critic) -> networks.FeedForwardNetwork:
-  """Functions of one critic. `apply(params, features [..., F])` gives values [...]."""
+  """One critic. `apply(params, features [..., F])` returns values [...]."""
   return networks.transform(critic_factory)
 
 
 def make_stacked_critics(critic_factory: CriticFactory, num: int) -> networks.FeedForwardNetwork:
-  """Functions of `num` = C independent critics, whose parameters are stacked: leaves [C, ...].
+  """`num` = C independent critics with stacked parameters: leaves [C, ...].
 
-  `apply(params, features [..., F])` gives the values [..., C] of all critics for the same features.
+  `apply(params, features [..., F])` returns the values [..., C] of all critics for the same features.
   """
   if num < 1:
     raise ValueError(f'At least one critic is needed, got num={num}.')

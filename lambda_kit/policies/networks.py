@@ -11,14 +11,14 @@ from lambda_kit import types
 
 
 class FeedForwardNetwork(NamedTuple):
-  """A function of features, and how to draw its parameters."""
+  """A function of features, and the initialiser of its parameters."""
 
   init: Callable[[core.Key, int], core.Params]  # Key and feature size F to parameters.
   apply: Callable[[core.Params, types.Array], Any]  # Parameters and features [..., F] to the output.
 
 
 def transform(module_factory: Callable[[], hk.Module]) -> FeedForwardNetwork:
-  """Makes a network of a Haiku module, which is built anew inside of each transformed call."""
+  """Makes a network from a Haiku module, which is built anew in each transformed call."""
 
   def forward(features: types.Array) -> Any:
     return module_factory()(features)

@@ -1,4 +1,4 @@
-"""Values of imagined trajectories, V_lambda, and the loss of the critics that learn from them."""
+"""Values of imagined trajectories, V_lambda, and the loss of critics that learn from them."""
 
 import chex
 import jax
@@ -17,15 +17,15 @@ def lambda_values(
 
     G_{t-1} = r_t + discount c_t [(1 - lambda) v(s_t) + lambda G_t],  V_lambda(s_{t-1}) = G_{t-1}.
 
-  A state in which the episode has ended (c_t = 0) passes on its own reward and nothing that would follow. Gradients
-  flow to all arrays. For the value of a cost, `rewards` are that cost.
+  A state in which the episode has ended (c_t = 0) contributes its own reward and nothing after it. Gradients flow to
+  all arrays. For the value of a cost, pass that cost as `rewards`.
 
   Args:
     rewards: r_t, predicted in s_t, for t in [1, H], [H].
     continuations: c_t, the probability that the episode has not ended in s_t, [H].
     next_values: v(s_t) by the target critic, [H].
-    discount: For one agent step.
-    lambda_: 0 bootstraps after one step, 1 at the horizon only.
+    discount: Per agent step.
+    lambda_: 0 bootstraps after one step, 1 only at the horizon.
 
   Returns:
     Values of s_t for t in [0, H-1], [H]: one step earlier than the arguments.
@@ -40,9 +40,9 @@ def value_loss(values: types.Array, targets: types.Array, weights: types.Array |
 
   Args:
     values: v_psi(s_t), [..., H].
-    targets: V_lambda(s_t), [..., H], constants to the gradient.
-    weights: [...], of trajectories, or [..., H], of states; not negative and constants, too. All alike if None. Only
-      their proportions matter: the loss is a weighted mean.
+    targets: V_lambda(s_t), [..., H]. Gradients don't flow to them.
+    weights: Of trajectories, [...], or of states, [..., H]; not negative. Gradients don't flow to them. None weights
+      all equally. The loss is a weighted mean, so only proportions matter.
 
   Returns:
     The loss, [].

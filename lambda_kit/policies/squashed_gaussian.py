@@ -1,9 +1,8 @@
-"""The policy: a Gaussian, squashed into the box of actions (appendix, Policy)."""
+"""The policy: a Gaussian squashed by tanh into the box of actions (appendix, Policy)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import chex
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.policies import networks
 
-# The largest float32 below 1. tanh rounds to 1 from about 9 on, where no density is defined.
+# The largest float32 below 1, so that actions stay inside the open interval: from about 9 on, tanh rounds to 1.
 _MAX_ACTION = 1.0 - 2.0**-24
 
 
@@ -27,38 +26,19 @@ class SquashedGaussian(NamedTuple):
 
   def sample(self, key: core.Key) -> types.Array:
     """Draws actions [..., A] in (-1, 1), differentiably in mean and std."""
-    return _squash(self._draw(key))
+    return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
   def from_noise(self, noise: types.Array) -> types.Array:
-    """Makes the actions [..., A] of standard normal noise [..., A], differentiably in mean and std."""
+    """Maps standard normal noise [..., A] to actions [..., A], differentiably in mean and std."""
     return _squash(self.mean + self.std * noise)
 
-  def sample_and_log_prob(self, key: core.Key) -> tuple[types.Array, types.Array]:
-    """Draws actions [..., A] with their log density [...], exact where `log_prob` loses digits close to +-1."""
-    draw = self._draw(key)
-    return _squash(draw), self._log_prob_of_draw(draw)
-
   def mode(self) -> types.Array:
-    """tanh(mean), [..., A]: where the Gaussian has its mode, which is what evaluation acts by."""
+    """tanh(mean), [..., A]: the action of evaluation, at the mode of the Gaussian."""
     return _squash(self.mean)
 
-  def log_prob(self, action: types.Array) -> types.Array:
-    """Log density [...] of actions [..., A]."""
-    chex.assert_equal_shape([action, self.mean])
-    return self._log_prob_of_draw(jnp.arctanh(jnp.clip(action, -_MAX_ACTION, _MAX_ACTION)))
-
   def gaussian_entropy(self) -> types.Array:
-    """Entropy [...] of u, not of the action: cheap, for logs. It keeps growing where the action's falls again."""
+    """Entropy [...] of u, for logs. It grows with std without end, while the entropy of the action falls again."""
     return jnp.sum(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + jnp.log(self.std), axis=-1)
-
-  def _draw(self, key: core.Key) -> types.Array:
-    return self.mean + self.std * jax.random.normal(key, self.mean.shape, self.mean.dtype)
-
-  def _log_prob_of_draw(self, draw: types.Array) -> types.Array:
-    log_density = jax.scipy.stats.norm.logpdf(draw, self.mean, self.std)
-    # log(da/du) = log(1 - tanh^2(u)), in a form that does not cancel.
-    log_slope = 2.0 * (jnp.log(2.0) - draw - jax.nn.softplus(-2.0 * draw))
-    return jnp.sum(log_density - log_slope, axis=-1)
 
 
 def _squash(draw: types.Array) -> types.Array:
@@ -75,8 +55,8 @@ class SquashedGaussianPolicy(hk.Module):
   Args:
     num_actions: A.
     hidden_sizes: Widths of the hidden layers.
-    init_std: The standard deviation, before squashing, of a network that outputs 0. At 5 most actions are close to
-      +-1; at a mean of 0 the squashed density has a single peak only below sqrt(1/2).
+    init_std: The standard deviation before squashing where the network outputs 0. At 5 most actions are close to +-1;
+      at a mean of 0 the squashed density has a single peak only below sqrt(1/2).
     min_std: Added to all standard deviations.
     mean_scale: Means stay within +-mean_scale.
   """
@@ -109,12 +89,12 @@ class SquashedGaussianPolicy(hk.Module):
     return SquashedGaussian(mean, std)
 
 
-# Called with num_actions, inside of a Haiku transform.
+# Called with num_actions, inside a Haiku transform.
 PolicyFactory = Callable[[int], hk.Module]
 
 
 def make_policy(
   num_actions: int, policy_factory: PolicyFactory = SquashedGaussianPolicy
 ) -> networks.FeedForwardNetwork:
-  """Functions of a policy. `apply(params, features [..., F])` gives a distribution over actions [..., A]."""
+  """A policy. `apply(params, features [..., F])` returns a distribution over actions [..., A]."""
   return networks.transform(lambda: policy_factory(num_actions))

@@ -1,4 +1,4 @@
-"""Shadow instances of critics, from which their targets bootstrap (appendix, Value functions)."""
+"""Target networks of critics, from which their targets bootstrap (appendix, Value functions)."""
 
 from typing import Protocol
 
@@ -13,12 +13,12 @@ from lambda_kit import types
 
 class TargetUpdate(Protocol):
   def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
-    """Returns the new target. `step` [] counts the updates of `online`, the one just taken included: it starts at 1."""
+    """Returns the new target. `step` [] counts the updates of `online` including the one just taken: it starts at 1."""
 
 
 @gin.register
 class PeriodicTarget:
-  """Copies the critic at every `period`-th update, U in the paper, and stays as it is in between."""
+  """Copies the critic at every `period`-th update (U in the paper), and stays fixed in between."""
 
   def __init__(self, period: int = 100):
     if period < 1:
