@@ -1,4 +1,4 @@
-"""The actor of all agents: compiles an `ActorCore`, keeps its carry, and stores what it sees."""
+"""The actor of all agents: compiles an `ActorCore`, keeps its carry and stores experience."""
 
 import dm_env
 import jax
@@ -9,13 +9,13 @@ from lambda_kit import types
 
 
 class Actor(core.Actor):
-  """Acts in one environment, or in k at once, with the newest variables that `update` has fetched.
+  """Acts in one environment, or in k at once, with the variables that `update` fetched last.
 
   Args:
     actor_core: How to act.
     variable_source: The learner.
-    seed: All noise of an episode follows from it and from the episode's number.
-    adder: Stores the experience of one environment; None stores nothing.
+    seed: Together with an episode's number, it determines all noise of the episode.
+    adder: Stores the experience of one environment. None stores nothing.
   """
 
   def __init__(
@@ -33,7 +33,7 @@ class Actor(core.Actor):
 
   def reseed(self, episode: int) -> None:
     self._key = jax.random.fold_in(jax.random.PRNGKey(self._seed), episode)
-    self._carry = None  # Made when the number of environments is known.
+    self._carry = None  # Made once the number of environments is known.
 
   def select_action(self, observation: types.Observation) -> np.ndarray:
     batch = {name: np.asarray(value)[None] for name, value in observation.items()}

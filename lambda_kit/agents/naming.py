@@ -1,7 +1,7 @@
 """What reports call agents and their parts.
 
-A class says so by `display_name`, an attribute or a property; without it, its own name counts. So does the name of a
-class that inherits from one that has it: a new part is never taken for the part that it was made from.
+A class may set `display_name`, an attribute or a property. Otherwise it goes by its class name. A subclass does not
+inherit `display_name`, so that a new part is never mistaken for the one it was derived from.
 """
 
 import dataclasses
@@ -17,20 +17,17 @@ def name_of(part: Any) -> str:
   if isinstance(part, functools.partial):
     return name_of(part.func)
   kind = part if isinstance(part, type) else type(part)
-  # Gin passes subclasses of the same name.
+  # gin passes subclasses of the same name.
   has_name = any('display_name' in vars(base) for base in kind.__mro__ if base.__name__ == kind.__name__)
-  if has_name and isinstance(part.display_name, str):  # Not so of a class where it is a property.
+  if has_name and isinstance(part.display_name, str):  # On a class it may be a property.
     return part.display_name
   return getattr(part, '__name__', kind.__name__)
 
 
 def parts_of(agent: Any) -> dict[str, str]:
-  """Names of the components among an agent's settings, by role; none of an agent that isn't a dataclass."""
-  settings = (
-    {field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
-    if (dataclasses.is_dataclass(agent))
-    else {}
-  )
+  """Names of the components among an agent's settings, by role; none if the agent isn't a dataclass."""
+  fields = dataclasses.fields(agent) if dataclasses.is_dataclass(agent) else ()
+  settings = {field.name: getattr(agent, field.name) for field in fields}
   return {
     role.removesuffix('_factory'): name_of(value)
     for role, value in settings.items()
@@ -39,7 +36,7 @@ def parts_of(agent: Any) -> dict[str, str]:
 
 
 def with_solver(name: str, solver: Any) -> str:
-  """The name of a model-free method, which is called after what it does about constraints."""
+  """The name of a model-free method with a constraint solver."""
   if isinstance(solver, unconstrained.Unconstrained):
     return name
   if isinstance(solver, softplus.SoftplusLagrangian):

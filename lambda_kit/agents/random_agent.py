@@ -1,7 +1,4 @@
-"""The agent that knows nothing: uniformly random actions behind the interfaces of a learning agent.
-
-It is the yardstick of every task.
-"""
+"""Uniformly random actions behind the interfaces of a learning agent: the baseline of every task."""
 
 from collections.abc import Sequence
 import dataclasses

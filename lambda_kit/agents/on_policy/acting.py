@@ -1,4 +1,4 @@
-"""How the baselines act: by their policy, with its noise in training, and with or without it in evaluation."""
+"""How the baselines act: by their policy, with noise in training, and with or without noise in evaluation."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.on_policy import gaussian
 
-# Steps that noise is drawn for at once: a step that draws none takes half of the time on a CPU.
+# Steps to draw noise for at once. On a CPU, a step without a draw takes half of the time.
 _NOISE_STEPS = 1000
 
 
@@ -27,24 +27,23 @@ def make_actor_core(networks: gaussian.OnPolicyNetworks, with_noise: bool, clip:
   Args:
     networks: Has the policy.
     with_noise: Whether actions are drawn from the policy; otherwise they are its mode.
-    clip: Whether actions are kept within bounds. Not for training: the density is that of what was drawn.
+    clip: Whether actions are kept within bounds. Not in training, where densities are those of the actions drawn.
   """
-  noise_steps = _NOISE_STEPS
 
   def init(key: core.Key, count: int) -> NoiseCarry | tuple[()]:
     if not with_noise:
       return ()
-    return NoiseCarry(key, jnp.zeros((), jnp.int32), jnp.zeros((noise_steps, count, networks.num_actions)))
+    return NoiseCarry(key, jnp.zeros((), jnp.int32), jnp.zeros((_NOISE_STEPS, count, networks.num_actions)))
 
   def next_noise(carry: NoiseCarry) -> tuple[types.Array, NoiseCarry]:
-    """Noise [k, A] that is a function of the key and of the number of the step."""
-    block, index = jnp.divmod(carry.step, noise_steps)
+    """Noise [k, A], a function of the key and the step."""
+    block, index = jnp.divmod(carry.step, carry.noise.shape[0])
     draw = lambda: jax.random.normal(jax.random.fold_in(carry.key, block), carry.noise.shape)
     noise = jax.lax.cond(index == 0, draw, lambda: carry.noise)
     return noise[index], NoiseCarry(carry.key, carry.step + 1, noise)
 
   def step(variables, carry, observation, is_first):
-    del is_first  # Nothing but noise is remembered.
+    del is_first  # The carry holds nothing but noise.
     (learned,) = variables
     policy = networks.policy.apply(learned['policy'], gaussian.normalize(learned['normalizer'], observation))
     action = policy.mode()

@@ -1,4 +1,4 @@
-"""Builds the model-free baselines; what gin configures meets the agent here and goes no further."""
+"""Configures and builds the model-free baselines. Configuration ends here: the learner takes ordinary arguments."""
 
 from collections.abc import Callable
 import dataclasses
@@ -22,26 +22,26 @@ from lambda_kit.agents.on_policy import ppo
 class OnPolicyAgent:
   """PPO, TRPO, CPO and their Lagrangian variants. Defaults are those of safety-starter-agents (Ray et al., 2019).
 
-  But for three: critics are fitted to 1,024 steps of an epoch at a time, drawn anew, instead of to all of them, and an
-  eighth of the steps makes the Fisher matrix, for speed. And observations are normalised.
+  There are three exceptions: for speed, a gradient step on the critics uses 1,024 random steps of the epoch instead of
+  all of them, and the Fisher matrix an eighth of the steps; and observations are normalised.
   """
 
   policy_optimizer: core.PolicyOptimizer = ppo.Ppo()  # `Ppo`, `Trpo` or `Cpo`; the first two have a `solver`.
   policy_factory: Callable[..., Any] = gaussian.GaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = gaussian.ObservationCritic  # A Haiku module.
-  discount: float = 0.99  # Of rewards, for one agent step.
-  cost_discount: float = 0.99  # Of costs, likewise.
+  discount: float = 0.99  # Of rewards, per agent step.
+  cost_discount: float = 0.99  # Of costs, per agent step.
   lambda_: float = 0.97  # Of generalised advantage estimation, for rewards.
-  cost_lambda: float = 0.97  # For costs.
+  cost_lambda: float = 0.97  # The same for costs.
   critic_learning_rate: float = 1e-3  # Adam's.
-  critic_iterations: int = 80  # Adam's steps on critics in each update.
-  critic_batch_size: int | None = 1024  # Environment steps drawn at random for each of these; None for all of them.
-  image_chunk_size: int = 500  # Images that networks see at a time; the memory of an update grows with it.
-  normalize_observations: bool = True  # Whether vectors are centred and scaled, see `gaussian.normalize`.
-  # Whether evaluations draw actions from the policy, as in training: it is the policy with its noise that the methods
-  # improve and keep within the limit, and whose scores were published. Otherwise they take its mode.
+  critic_iterations: int = 80  # Adam steps on the critics in each update.
+  critic_batch_size: int | None = 1024  # Agent steps drawn at random for each of these; None for all.
+  image_chunk_size: int = 500  # Images that networks process at a time; the memory of an update grows with it.
+  normalize_observations: bool = True  # Whether vectors are centred and scaled; see `gaussian.normalize`.
+  # Whether evaluations draw actions from the policy, as in training, or take its mode. The methods improve, and keep
+  # within the limit, the policy with its noise; published scores are those of this policy, too.
   noisy_evaluation: bool = True
-  max_skips: int = 50  # Non-finite gradients in a row before the run is stopped.
+  max_skips: int = 50  # Non-finite gradients in a row that end the run.
 
   def __post_init__(self):
     if self.image_chunk_size < 1:
@@ -59,7 +59,7 @@ class OnPolicyAgent:
 
 
 class OnPolicyBuilder(core.AgentBuilder):
-  """Makes the parts of a baseline. It keeps no replay: what a policy has done is of no use to the next one."""
+  """Makes the parts of a baseline. There is no replay: each update needs data of the current policy."""
 
   def __init__(self, config: OnPolicyAgent, spec: core.EnvironmentSpec):
     if not spec.constraint_names:

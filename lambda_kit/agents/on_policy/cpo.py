@@ -1,4 +1,4 @@
-"""Constrained policy optimisation (Achiam et al., 2017), for one constraint."""
+"""Constrained policy optimisation (Achiam et al., 2017) for one constraint."""
 
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trpo
 from lambda_kit.agents.on_policy import trust_region
 
-# How the safe half-space {x: c + b^T x <= 0} and the trust region {x: x^T H x <= 2 delta} meet.
-RECOVER = 0  # Not at all: the cost is reduced as fast as possible, whatever the reward.
-RETURN = 1  # They intersect, and the current policy (x = 0) is not safe.
+# How the safe half-space {x: c + b^T x <= 0} and the trust region {x: x^T H x <= 2 delta} intersect.
+RECOVER = 0  # They don't: the step reduces the cost as fast as possible, whatever the reward.
+RETURN = 1  # They intersect, and the current policy (x = 0) is unsafe.
 STAY = 2  # They intersect, and the current policy is safe.
-FREE = 3  # All of the trust region is safe: a step of TRPO.
+FREE = 3  # The whole trust region is safe: a step of TRPO.
 
 _TINY = 1e-8
 
@@ -27,7 +27,7 @@ class Dual(NamedTuple):
 
   lambda_: types.Array  # [], of the trust region.
   nu: types.Array  # [], of the cost.
-  case: types.Array  # [] int32, one of those above.
+  case: types.Array  # [] int32, one of the cases above.
 
 
 def solve_dual(q: types.Array, r: types.Array, s: types.Array, c: types.Array, delta: float) -> Dual:
@@ -39,20 +39,20 @@ def solve_dual(q: types.Array, r: types.Array, s: types.Array, c: types.Array, d
     f_b(lambda) = -(q / lambda + 2 delta lambda) / 2        elsewhere, where nu = 0
 
   with A = q - r^2 / s and B = 2 delta - c^2 / s. Both are concave, with peaks at sqrt(A / B) and sqrt(q / 2 delta).
-  Where lambda c > r is an interval, and so is its complement: each peak is projected onto its interval, and the better
-  one is the solution.
+  The set lambda c > r is an interval, and so is its complement: each peak is projected onto its interval, and the
+  better one is the solution.
 
   Args:
-    q: g^T H^-1 g, g the gradient of the loss, [].
-    r: g^T H^-1 b, b the gradient of the cost, [].
+    q: g^T H^-1 g with g the gradient of the loss, [].
+    r: g^T H^-1 b with b the gradient of the cost, [].
     s: b^T H^-1 b, [].
     c: How far the cost is above its limit, in the units of b^T x, [].
     delta: Half the squared radius of the trust region.
   """
-  # A cost without a gradient can't be bounded by a step, and doesn't have to be if it is safe.
+  # No step can bound a cost without a gradient, and if the policy is safe, none has to.
   flat = s <= _TINY
   s = jnp.maximum(s, _TINY)
-  c = jnp.where(jnp.abs(c) < _TINY, -_TINY, c)  # On the limit: the intervals below have a bound at r / c.
+  c = jnp.where(jnp.abs(c) < _TINY, -_TINY, c)  # On the limit: keeps r / c below finite.
   a, b = jnp.maximum(q - r**2 / s, 0.0), 2.0 * delta - c**2 / s
   case = jnp.where(b > 0.0, jnp.where(c < 0.0, STAY, RETURN), jnp.where(c < 0.0, FREE, RECOVER))
   case = jnp.where(flat & (c < 0.0), FREE, case)
@@ -77,19 +77,18 @@ def solve_dual(q: types.Array, r: types.Array, s: types.Array, c: types.Array, d
 
 @gin.register
 class Cpo(core.PolicyOptimizer[tuple[()]]):
-  """One step that improves the return as far as trust region and constraint allow, both to first order.
+  """One step that improves the return as far as trust region and constraint allow, to first order.
 
-  The step is shortened until the KL divergence is within its target, the cost doesn't rise beyond what the limit leaves
-  (and doesn't rise at all if it is beyond the limit) and, if the policy is safe, the return doesn't fall.
+  The step is shortened until the KL divergence is within its target, the cost rises no further than the limit allows
+  (not at all if it is over the limit) and, if the policy is safe, the return doesn't fall.
 
   Args:
     target_kl: delta.
     cg_iterations: Of conjugate gradients.
     damping: Added to the diagonal of the Fisher matrix.
-    fisher_every: Each so many-th step of an epoch counts in that matrix; all of them count in gradients and in the
-      line search.
-    backtracks: Fractions of the step to try.
-    shrinkage: From each of them to the next.
+    fisher_every: The Fisher matrix uses every n-th step of an epoch; gradients and line search use all of them.
+    backtracks: Number of fractions of the step to try.
+    shrinkage: Ratio of each fraction to the one before.
   """
 
   display_name = 'CPO'
@@ -113,8 +112,8 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
   def init(self, params: core.Params, num_constraints: int) -> tuple[()]:
     if num_constraints != 1:
       raise ValueError(
-        f'Cpo solves for one constraint in closed form, and the task has {num_constraints}. Sum the costs up to one, '
-        'or take a Lagrangian method: gin/agents/ppo_lagrangian.gin, gin/agents/trpo_lagrangian.gin.'
+        f'Cpo solves for one constraint in closed form, and the task has {num_constraints}. Sum the costs into one, '
+        'or use a Lagrangian method: gin/agents/ppo_lagrangian.gin, gin/agents/trpo_lagrangian.gin.'
       )
     return ()
 
@@ -133,7 +132,7 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     thinned = surrogates.thin(batch, self._fisher_every)
 
     def evaluate(flat: types.Array) -> tuple[types.Array, types.Array, types.Array]:
-      """Loss, cost and KL divergence of a policy, relative to the one that gathered the data."""
+      """Loss, cost and KL divergence of a policy, relative to the one that collected the data."""
       policy = outputs(flat, batch)
       ratio = surrogates.ratios(policy, batch)
       return (
@@ -151,7 +150,7 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
     natural = trust_region.conjugate_gradients(product, gradient, self._cg_iterations)  # H^-1 g
     natural_cost = trust_region.conjugate_gradients(product, cost_gradient, self._cg_iterations)  # H^-1 b
     image = product(natural)
-    # Surrogates are means over steps, the violation is that of an episode.
+    # Per step, as the surrogates are.
     violation = (costs.cost_return[0] - costs.limit[0]) / jnp.maximum(costs.length, 1.0)
     dual = solve_dual(
       jnp.vdot(natural, image),
@@ -171,15 +170,15 @@ class Cpo(core.PolicyOptimizer[tuple[()]]):
       improves = (dual.case < STAY) | (new_loss <= loss)
       return improves & (new_cost - cost <= jnp.maximum(-violation, 0.0)) & (divergence <= self._target_kl)
 
-    search = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
-    flat = trust_region.take(flat, step, search)
+    fraction = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
+    flat = trust_region.take(flat, step, fraction)
     new_loss, new_cost, divergence = evaluate(flat)
     metrics = dict(
       policy_loss=loss,
       policy_loss_after=new_loss,
       surrogate_cost_change=new_cost - cost,
       policy_kl=divergence,
-      step_fraction=search.fraction,
+      step_fraction=fraction,
       cpo_case=dual.case,
       cpo_lambda=dual.lambda_,
       cpo_nu=dual.nu,

@@ -1,4 +1,4 @@
-"""Policy and critics of the model-free baselines, as in safety-starter-agents (Ray, Achiam and Amodei, 2019)."""
+"""Policy and critics of the model-free baselines, as in safety-starter-agents (Ray et al., 2019)."""
 
 from collections.abc import Callable, Mapping, Sequence
 import math
@@ -19,7 +19,7 @@ _GLOROT = hk.initializers.VarianceScaling(1.0, 'fan_avg', 'uniform')
 
 
 class DiagonalGaussian(NamedTuple):
-  """N(mean, diag(exp(log_std)^2)), without squashing: the environment clips. A pytree, which `jit` can return."""
+  """N(mean, diag(exp(log_std)^2)), without squashing: the environment clips. A pytree: `jit` can return it."""
 
   mean: types.Array  # [..., A]
   log_std: types.Array  # [..., A]
@@ -29,12 +29,12 @@ class DiagonalGaussian(NamedTuple):
     return self.from_noise(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
   def from_noise(self, noise: types.Array) -> types.Array:
-    """The actions [..., A] that standard normal noise [..., A] makes."""
+    """Maps standard normal noise [..., A] to actions [..., A]."""
     chex.assert_equal_shape([noise, self.mean])
     return self.mean + jnp.exp(self.log_std) * noise
 
   def mode(self) -> types.Array:
-    """[..., A]."""
+    """The most likely action, [..., A]."""
     return self.mean
 
   def log_prob(self, action: types.Array) -> types.Array:
@@ -43,7 +43,7 @@ class DiagonalGaussian(NamedTuple):
     return jnp.sum(jax.scipy.stats.norm.logpdf(action, self.mean, jnp.exp(self.log_std)), axis=-1)
 
   def entropy(self) -> types.Array:
-    """[...]."""
+    """In nats, [...]."""
     return jnp.sum(0.5 * jnp.log(2.0 * jnp.pi * jnp.e) + self.log_std, axis=-1)
 
   def kl_divergence(self, other: 'DiagonalGaussian') -> types.Array:
@@ -55,7 +55,7 @@ class DiagonalGaussian(NamedTuple):
 
 
 class _Torso(hk.Module):
-  """Maps observations to outputs [..., size]: vectors as they are, images through convolutions, then tanh layers."""
+  """Maps observations to outputs [..., size] by tanh layers, after an encoder if there are images."""
 
   def __init__(
     self, hidden_sizes: Sequence[int], size: int, image_factory: encoders.EncoderFactory, name: str | None = None
@@ -74,13 +74,13 @@ class _Torso(hk.Module):
 
 @gin.register
 class GaussianPolicy(hk.Module):
-  """pi(a | o), a `DiagonalGaussian` whose standard deviation doesn't depend on the observation.
+  """pi(a | o), a `DiagonalGaussian` with a standard deviation that doesn't depend on the observation.
 
   Args:
     num_actions: A.
     hidden_sizes: Widths of the tanh layers.
-    init_log_std: The first logarithm of the standard deviation, of all actions.
-    image_factory: Encoder of images, where observations have one.
+    init_log_std: Initial logarithm of the standard deviation, for all actions.
+    image_factory: Makes the encoder of images, if observations have one.
   """
 
   def __init__(
@@ -120,16 +120,16 @@ class ObservationCritic(hk.Module):
 
 
 def normalize(statistics: normalizer.State, observation: types.Observation) -> dict[str, types.Array]:
-  """Centres vectors, and scales down what varies by more than 1.
+  """Centres vectors, and scales down numbers with a standard deviation above 1.
 
-  Lidars, mostly 0, are not scaled up: what is rare would be large. Constants, as gravity is to an accelerometer, become
-  0: otherwise most of what a gradient step changes is what it adds to all actions alike.
+  Lidars are mostly 0 and not scaled up, which would make rare readings huge. Constants, such as gravity in an
+  accelerometer, become 0; otherwise a gradient step would mostly shift all actions alike.
   """
   return normalizer.normalize(statistics, observation, min_scale=1.0)
 
 
 class Network(NamedTuple):
-  """A function of observations, and how to draw its parameters."""
+  """A function of observations, and the initialiser of its parameters."""
 
   init: Callable[[core.Key], core.Params]
   apply: Callable[[core.Params, types.Observation], Any]
@@ -142,7 +142,7 @@ class OnPolicyNetworks(NamedTuple):
   num_actions: int  # A
   num_constraints: int  # C
   policy: Network  # To a `DiagonalGaussian` [..., A].
-  critics: Network  # To values [..., 1 + C]: first of the reward, then of each cost. Parameters [1 + C, ...].
+  critics: Network  # To values [..., 1 + C], of the reward and of each cost. Parameters [1 + C, ...].
 
 
 def make_networks(
@@ -151,10 +151,10 @@ def make_networks(
   critic_factory: Callable[..., hk.Module] = ObservationCritic,
   image_chunk_size: int = 500,
 ) -> OnPolicyNetworks:
-  """Makes networks that fit an environment. Both factories are called inside of a Haiku transform.
+  """Makes networks that fit an environment. Both factories are called inside a Haiku transform.
 
-  Where there are images, networks see `image_chunk_size` observations at a time, and what they computed between is
-  computed again for gradients: convolutions of all images of an epoch would take tens of gigabytes.
+  If there are images, networks process `image_chunk_size` observations at a time, and gradients recompute the
+  activations: those of all images of an epoch would take tens of gigabytes.
   """
   example = {name: jnp.zeros(field.shape, field.dtype) for name, field in spec.observations.items()}
   chunk_size = image_chunk_size if 'image' in example else None
@@ -176,7 +176,7 @@ def _transform(module_factory: Callable[[], hk.Module], example: types.Observati
 def _in_chunks(
   apply: Callable[[core.Params, types.Observation], Any], example: types.Observation, chunk_size: int
 ) -> Callable[[core.Params, types.Observation], Any]:
-  """The same function of observations [..., *example.shape], on a chunk of them at a time, forth and back."""
+  """The same function of observations [..., *example.shape], a chunk at a time, forward and backward."""
 
   def chunked(params: core.Params, observation: types.Observation) -> Any:
     leading = observation['image'].shape[: -example['image'].ndim]

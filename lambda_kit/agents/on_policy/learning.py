@@ -1,6 +1,6 @@
-"""The learner of the baselines: one jitted update of policy, multipliers and critics from each epoch's rollout."""
+"""The learner of the baselines: one jitted update of policy, multipliers and critics on each epoch's rollout."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import math
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from lambda_kit.models import optimizers
 
 
 class OnPolicyState(NamedTuple):
-  """All that changes while learning; a checkpoint is this one pytree."""
+  """All state of the learner: a checkpoint is this one pytree."""
 
   policy: core.Params
   policy_optimizer: Any  # Multipliers included.
@@ -31,7 +31,7 @@ class OnPolicyState(NamedTuple):
 
 
 class Returns(NamedTuple):
-  """How signals are summed over time: that of the reward first, then those of the C costs."""
+  """How signals are summed over time: first the reward, then the C costs."""
 
   discounts: np.ndarray  # [1 + C]
   lambdas: np.ndarray  # [1 + C], of GAE.
@@ -40,7 +40,7 @@ class Returns(NamedTuple):
 class CriticTraining(NamedTuple):
   learning_rate: float
   iterations: int
-  batch_size: int | None  # Steps drawn at random for each iteration; None for all.
+  batch_size: int | None  # Agent steps drawn at random for each iteration; None for all.
 
 
 class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
@@ -49,13 +49,13 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
   Args:
     networks: Policy and critics.
     policy_optimizer: How the policy is improved.
-    limits: d, of an episode's undiscounted costs, [C].
+    limits: d, on an episode's undiscounted costs, [C].
     returns: Discounts and lambdas.
     critic_training: How critics learn.
-    normalize: Whether vector observations are normalised. Statistics change at the end of an update: a rollout is
-      learned from with those that it was acted by.
-    key: Everything random follows from it.
-    max_skips: Non-finite gradients in a row before training is stopped.
+    normalize: Whether vector observations are normalised. Statistics change at the end of an update, so that a rollout
+      is learned from with the statistics that it was collected with.
+    key: Seeds everything random.
+    max_skips: Non-finite gradients in a row that end training.
   """
 
   def __init__(
@@ -101,7 +101,7 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
         observation,
         action,
         surrogates.standardise(advantages[:, 0], weight, scale=True),
-        # Not scaled: CPO compares them with a violation, and multipliers are prices of a unit of cost.
+        # Not scaled: CPO compares them with the violation, and multipliers are prices per unit of cost.
         jax.vmap(lambda x: surrogates.standardise(x, weight, scale=False), 1, 1)(advantages[:, 1:]),
         weight,
         policy,
@@ -128,7 +128,7 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
       return new_state, metrics
 
     self._update = jax.jit(update, donate_argnums=0)
-    # Copies: actors keep their variables while the learner's buffers are reused.
+    # Copies, since actors keep their variables while an update reuses the learner's buffers.
     self._policy_source = jax.jit(
       lambda state: jax.tree.map(jnp.copy, dict(policy=state.policy, normalizer=state.normalizer))
     )
@@ -155,7 +155,7 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
     return metrics
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
-    """Offers 'policy', with the statistics of observations."""
+    """Offers 'policy', which includes the statistics of observations."""
     return [{'policy': self._policy_source}[name](self._state) for name in names]
 
   def save(self) -> OnPolicyState:
@@ -168,11 +168,11 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
 def estimate(
   rollout: types.Rollout, values: types.Array, next_values: types.Array, returns: Returns
 ) -> tuple[types.Array, types.Array]:
-  """Advantages, and targets of the critics, of reward and costs.
+  """Advantages, and targets of the critics, for reward and costs.
 
   Args:
     rollout: [T, k, ...].
-    values: v(o_t) of reward and costs, [T, k, 1 + C].
+    values: v(o_t) for reward and costs, [T, k, 1 + C].
     next_values: v(o'_t), [T, k, 1 + C].
     returns: Discounts and lambdas.
 
@@ -203,7 +203,7 @@ class _CriticData(NamedTuple):
 
 
 def fit_critics(
-  apply: Any,
+  apply: Callable[[core.Params, types.Observation], types.Array],
   adam: optax.GradientTransformation,
   training: CriticTraining,
   params: core.Params,
@@ -211,7 +211,7 @@ def fit_critics(
   data: _CriticData,
   key: core.Key,
 ) -> tuple[core.Params, optax.OptState, types.Array]:
-  """Regresses critics on their targets. Returns parameters, state of the optimiser, and the first losses [1 + C]."""
+  """Regresses critics on their targets. Returns parameters, optimiser state and first losses [1 + C]."""
 
   def loss(params: core.Params, data: _CriticData) -> tuple[types.Array, types.Array]:
     errors = (apply(params, data.observation) - data.targets) ** 2

@@ -22,29 +22,29 @@ class PpoState(NamedTuple):
 
 
 class _Progress(NamedTuple):
-  """Where an update is."""
+  """The state of an update in progress."""
 
   params: core.Params
   optimizer: optax.OptState
   steps: types.Array  # [] int32, taken so far.
-  kl: types.Array  # [], of the policy from which the last step was taken, or would have been.
+  kl: types.Array  # [], before the last step taken or considered.
 
 
 @gin.register
 class Ppo(core.PolicyOptimizer[PpoState]):
-  """Gradient steps on the clipped surrogate, until one of them goes beyond a KL divergence from where the policy was.
+  """Gradient steps on the clipped surrogate, until the KL divergence from the initial policy is too large.
 
-  That step is kept, as in safety-starter-agents.
+  The step that goes too far is kept, as in safety-starter-agents.
 
   With a solver other than `Unconstrained` the objective is (J_clip - sum_i lambda_i J_i) / (1 + sum_i lambda_i), where
   the J_i are not clipped, and the multipliers take a step on the measured cost returns before the policy does.
 
   Args:
-    solver: Of the constrained problem.
-    clip: Ratios of probabilities count between 1 - clip and 1 + clip.
-    iterations: Gradient steps at most.
+    solver: Solver of the constrained problem.
+    clip: Probability ratios are clipped to [1 - clip, 1 + clip].
+    iterations: The maximum number of gradient steps.
     target_kl: KL divergence between the policies before and after the update.
-    kl_margin: An update ends where the divergence is more than `kl_margin` times its target.
+    kl_margin: An update ends once the divergence exceeds `kl_margin` times its target.
     learning_rate: Adam's.
     entropy_scale: Weight of the policy's entropy in the objective.
     batch_size: Steps drawn at random for each gradient step; None for all of them.

@@ -1,4 +1,4 @@
-"""On-policy data: the steps of one epoch in rectangular arrays [T, k, ...]."""
+"""On-policy data: the steps of one epoch in arrays [T, k, ...]."""
 
 import dm_env
 import numpy as np
@@ -8,10 +8,10 @@ from lambda_kit import types
 
 
 class RolloutWriter:
-  """Writes batched time steps into arrays, which are allocated once.
+  """Writes batched time steps into arrays that are allocated once.
 
   Args:
-    environment_spec: Of the environments that take the steps.
+    environment_spec: Of the environments.
     num_steps: T.
     num_environments: k.
   """
@@ -38,10 +38,10 @@ class RolloutWriter:
     """Adds a step of all k environments.
 
     Args:
-      timestep: What was acted on: no row of it is last.
+      timestep: The time steps acted on, of which none is last.
       actions: [k, A]
-      next_timestep: What followed. A first row tells that the environment failed: there was no such step, and the one
-        before was the last of its episode.
+      next_timestep: The time steps that followed. A row that is first marks an environment that failed: this step did
+        not happen, and the one before was the last of its episode.
     """
     rollout, t = self._rollout, self._t
     for name, values in timestep.observation.items():
@@ -59,14 +59,14 @@ class RolloutWriter:
     self._t += 1
 
   def finish(self, cost_return: np.ndarray, episode_length: float) -> types.Rollout:
-    """The rollout, given what its episodes cost on average [C], and how many agent steps they had.
+    """The rollout, given the mean cost return of its episodes [C] and their mean length in agent steps.
 
-    Its arrays are written over from the next `add` on.
+    The next `add` begins to overwrite its arrays.
     """
     if self._t != len(self._rollout.reward):
-      raise ValueError(f'A rollout of {len(self._rollout.reward)} steps has only {self._t} yet.')
+      raise ValueError(f'A rollout of {len(self._rollout.reward)} steps has only {self._t} so far.')
     self._t = 0
-    self._rollout.is_last[-1] = True  # Of what is known of these episodes.
+    self._rollout.is_last[-1] = True  # Episodes in progress are cut.
     return self._rollout._replace(
       cost_return=np.asarray(cost_return, np.float32), episode_length=np.asarray(episode_length, np.float32)
     )

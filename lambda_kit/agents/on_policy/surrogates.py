@@ -1,10 +1,10 @@
-"""What policy optimisers work on: a batch of steps, and surrogates of return and costs near the policy that took them.
+"""The data of policy optimisers, and surrogates of return and costs near the policy that collected it.
 
 M = T k is the number of steps of an epoch.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import chex
 import jax
@@ -18,19 +18,19 @@ Apply = Callable[[core.Params, types.Observation], gaussian.DiagonalGaussian]
 
 
 class Batch(NamedTuple):
-  """Steps of the policy that is to be improved."""
+  """Steps of the policy to be improved."""
 
   observation: types.Observation  # [M, ...]
   action: types.Array  # [M, A]
   advantage: types.Array  # [M], of rewards: mean 0, standard deviation 1.
   cost_advantage: types.Array  # [M, C], mean 0, in units of cost.
-  weight: types.Array  # [M], 0 for what is not to count.
-  policy: gaussian.DiagonalGaussian  # [M, A], which took the actions.
+  weight: types.Array  # [M], 0 for steps that don't count.
+  policy: gaussian.DiagonalGaussian  # [M, A], which the actions were drawn from.
   log_prob: types.Array  # [M], of the actions.
 
 
 class EpisodeCosts(NamedTuple):
-  """What episodes of the policy cost, measured, without discount."""
+  """Measured, undiscounted costs of the policy's episodes."""
 
   cost_return: types.Array  # [C], mean.
   limit: types.Array  # [C]
@@ -38,7 +38,7 @@ class EpisodeCosts(NamedTuple):
 
 
 def weighted_mean(values: types.Array, weights: types.Array) -> types.Array:
-  """[] of values [M]."""
+  """The mean [] of values [M] with weights [M]."""
   chex.assert_equal_shape([values, weights])
   return jnp.sum(values * weights) / jnp.maximum(jnp.sum(weights), 1.0)
 
@@ -54,7 +54,7 @@ def ratios(policy: gaussian.DiagonalGaussian, batch: Batch) -> types.Array:
 
 
 def surrogate(ratio: types.Array, batch: Batch) -> types.Array:
-  """E[ratio A], []: the improvement of the return to first order, in units of `batch.advantage`, for each step."""
+  """E[ratio A], []: the improvement of the return per step to first order, in units of `batch.advantage`."""
   return weighted_mean(ratio * batch.advantage, batch.weight)
 
 
@@ -65,7 +65,7 @@ def clipped_surrogate(ratio: types.Array, batch: Batch, clip: float) -> types.Ar
 
 
 def cost_surrogates(ratio: types.Array, batch: Batch) -> types.Array:
-  """E[ratio A_i], [C]: how much each cost rises for each step, to first order."""
+  """E[ratio A_i], [C]: the rise of each cost per step to first order."""
   return jax.vmap(lambda advantage: weighted_mean(ratio * advantage, batch.weight), in_axes=1)(batch.cost_advantage)
 
 
@@ -77,15 +77,26 @@ def penalised(objective: types.Array, costs: types.Array, multipliers: types.Arr
 
 
 def standardise(values: types.Array, weights: types.Array, scale: bool) -> types.Array:
-  """Centres values [M], and scales them to a standard deviation of 1 if asked to."""
+  """Centres values [M] and, with `scale`, divides them by their standard deviation."""
   centred = values - weighted_mean(values, weights)
   if not scale:
     return centred
   return centred / (jnp.sqrt(weighted_mean(centred**2, weights)) + 1e-8)
 
 
-def subset(batch: Batch, key: core.Key, size: int | None) -> Batch:
-  """`size` steps drawn with replacement; all of them for None, or if there are no more than that."""
+class Weighted(Protocol):
+  """A pytree of arrays [M, ...]."""
+
+  @property
+  def weight(self) -> types.Array:
+    """[M]"""
+
+
+Steps = TypeVar('Steps', bound=Weighted)
+
+
+def subset(batch: Steps, key: core.Key, size: int | None) -> Steps:
+  """`size` steps drawn with replacement; all of them if `size` is None or at least M."""
   if size is None or size >= batch.weight.shape[0]:
     return batch
   chosen = jax.random.randint(key, (size,), 0, batch.weight.shape[0])
@@ -93,5 +104,5 @@ def subset(batch: Batch, key: core.Key, size: int | None) -> Batch:
 
 
 def thin(batch: Batch, every: int) -> Batch:
-  """Each `every`-th step."""
+  """Every `every`-th step."""
   return jax.tree.map(lambda x: x[::every], batch)

@@ -21,19 +21,19 @@ class TrpoState(NamedTuple):
 
 @gin.register
 class Trpo(core.PolicyOptimizer[TrpoState]):
-  """One natural gradient step to the border of the trust region, shortened until it keeps what it promises.
+  """One natural gradient step to the border of the trust region, shortened by a line search.
 
-  With g the gradient of the loss and H the Fisher matrix, x = -sqrt(2 delta / (g^T H^-1 g)) H^-1 g. The largest of its
-  fractions 1, s, s^2, ... is taken that doesn't raise the loss and keeps the KL divergence within delta. With a solver
-  other than `Unconstrained` the loss is that of the Lagrangian, as in `Ppo`.
+  With g the gradient of the loss and H the Fisher matrix, x = -sqrt(2 delta / (g^T H^-1 g)) H^-1 g. Of its
+  fractions 1, s, s^2, ..., the largest is taken that doesn't raise the loss and keeps the KL divergence within delta.
+  With a solver other than `Unconstrained`, the loss is the negative Lagrangian, as in `Ppo`.
 
   Args:
-    solver: Of the constrained problem.
+    solver: Solver of the constrained problem.
     target_kl: delta.
     cg_iterations: Of conjugate gradients.
     damping: Added to the diagonal of H.
-    fisher_every: Each so many-th step of an epoch counts in H; all of them count in gradients and in the line search.
-    backtracks: Fractions to try.
+    fisher_every: H uses every n-th step of an epoch; gradients and line search use all of them.
+    backtracks: Number of fractions to try.
     shrinkage: s.
     entropy_scale: Weight of the policy's entropy in the objective.
   """
@@ -103,14 +103,14 @@ class Trpo(core.PolicyOptimizer[TrpoState]):
       after, divergence = loss(flat + fraction * step)
       return (after <= before) & (divergence <= self._target_kl)
 
-    search = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
-    flat = trust_region.take(flat, step, search)
+    fraction = trust_region.backtrack(is_acceptable, self._backtracks, self._shrinkage)
+    flat = trust_region.take(flat, step, fraction)
     after, divergence = loss(flat)
     metrics = dict(
       policy_loss=before,
       policy_loss_after=after,
       policy_kl=divergence,
-      step_fraction=search.fraction,
+      step_fraction=fraction,
       policy_gradient_norm=jnp.linalg.norm(gradient),
       entropy=surrogates.weighted_mean(batch.policy.entropy(), batch.weight),
       **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)},

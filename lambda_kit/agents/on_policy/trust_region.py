@@ -1,10 +1,10 @@
-"""Natural gradients within a trust region (Schulman et al., 2015): products with the Fisher matrix, never the matrix.
+"""Natural gradients within a trust region (Schulman et al., 2015), without ever forming the Fisher matrix.
 
-P is the number of a policy's parameters; vectors [P] are parameters laid out by `jax.flatten_util.ravel_pytree`.
+P is the number of a policy's parameters; vectors [P] are parameters flattened by `jax.flatten_util.ravel_pytree`.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from lambda_kit import types
 
-Product = Callable[[types.Array], types.Array]  # A vector [P] to a matrix times it, [P].
+Product = Callable[[types.Array], types.Array]  # Multiplies a vector [P] by a matrix, [P].
 
 
 def fisher_product(
@@ -21,9 +21,9 @@ def fisher_product(
   """Multiplies vectors by H + damping I, where H is the Hessian of the mean KL divergence from the current policy.
 
   With J the Jacobian of a policy's outputs (means and standard deviations at all observations) and M the Hessian of
-  the KL divergence in these outputs, H = J^T M J exactly: at the current policy the KL divergence has no gradient, so
-  second derivatives of the outputs don't count. J^T u is a vjp, and J v the vjp of that linear function of u instead of
-  a jvp: convolutions have gradients of their own (`models/convolutions.py`), and no forward derivatives.
+  the KL divergence in these outputs, H = J^T M J exactly: at the current policy the gradient of the KL divergence is
+  0, so second derivatives of the outputs drop out. J^T u is a vjp. J v is the vjp of that linear function of u rather
+  than a jvp, since our convolutions (`models/convolutions.py`) define gradients but no forward derivatives.
 
   Args:
     outputs: Maps parameters [P] to the outputs, a pytree.
@@ -48,7 +48,7 @@ def conjugate_gradients(
 ) -> types.Array:
   """Approximates the solution x [P] of H x = target [P] for a positive definite H.
 
-  Stops early, as rounding would take over, once the squared residual is `tolerance` times that of x = 0.
+  Stops early, before rounding takes over, once the squared residual is `tolerance` times that of x = 0.
   """
   chex.assert_rank(target, 1)
   start = jnp.vdot(target, target)
@@ -68,13 +68,8 @@ def conjugate_gradients(
   return jax.lax.while_loop(unfinished, body, (0, jnp.zeros_like(target), target, target, start))[1]
 
 
-class LineSearch(NamedTuple):
-  fraction: types.Array  # [], of the proposed step; 0 if none was accepted.
-  trials: types.Array  # [] int32
-
-
-def backtrack(is_acceptable: Callable[[types.Array], types.Array], iterations: int, shrinkage: float) -> LineSearch:
-  """Tries the fractions 1, s, s^2, ... of a step, at most `iterations` of them, and takes the first acceptable one."""
+def backtrack(is_acceptable: Callable[[types.Array], types.Array], iterations: int, shrinkage: float) -> types.Array:
+  """Tries the fractions 1, s, s^2, ... of a step, at most `iterations`. Returns the first acceptable one, or 0, []."""
 
   def body(carry):
     i, fraction, _ = carry
@@ -83,10 +78,9 @@ def backtrack(is_acceptable: Callable[[types.Array], types.Array], iterations: i
     return i + 1, jnp.where(accepted, candidate, fraction), accepted
 
   start = (jnp.zeros((), jnp.int32), jnp.zeros(()), jnp.array(False))
-  trials, fraction, _ = jax.lax.while_loop(lambda carry: (carry[0] < iterations) & ~carry[2], body, start)
-  return LineSearch(fraction, trials)
+  return jax.lax.while_loop(lambda carry: (carry[0] < iterations) & ~carry[2], body, start)[1]
 
 
-def take(params: types.Array, step: types.Array, search: LineSearch) -> types.Array:
-  """Parameters [P] after the accepted fraction of a step [P]. A refused step, finite or not, changes nothing."""
-  return jnp.where(search.fraction > 0.0, params + search.fraction * step, params)
+def take(params: types.Array, step: types.Array, fraction: types.Array) -> types.Array:
+  """Parameters [P] after the accepted fraction of a step [P]. A rejected step, finite or not, changes nothing."""
+  return jnp.where(fraction > 0.0, params + fraction * step, params)

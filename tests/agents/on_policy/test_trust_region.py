@@ -54,8 +54,7 @@ def test_fisher_products_are_those_of_the_dense_hessian_of_the_kl_divergence():
     np.testing.assert_allclose(product(vector), fisher @ vector + 0.1 * vector, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize('largest, fraction, trials', [(2.0, 1.0, 1), (0.7, 0.64, 3), (0.1, 0.0, 4)])
-def test_line_search_takes_the_first_acceptable_fraction(largest, fraction, trials):
-  # 1, 0.8, 0.64, 0.512: at most four trials.
-  found = jax.jit(lambda: trust_region.backtrack(lambda step: step <= largest, 4, 0.8))()
-  assert found.fraction == pytest.approx(fraction) and found.trials == trials
+@pytest.mark.parametrize('largest, fraction', [(2.0, 1.0), (0.7, 0.64), (0.45, 0.0), (0.1, 0.0)])
+def test_line_search_takes_the_first_acceptable_fraction(largest, fraction):
+  # 1, 0.8, 0.64, 0.512: at most four trials, so that 0.8^4 = 0.4096 is not found.
+  assert jax.jit(lambda: trust_region.backtrack(lambda step: step <= largest, 4, 0.8))() == pytest.approx(fraction)
