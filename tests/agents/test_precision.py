@@ -15,6 +15,7 @@ from tests.fakes import models as fakes
 from tests.fakes import tiny
 
 _BFLOAT16 = 'params=float32,compute=bfloat16,output=float32'
+_POLICY = precision.get_policy(_BFLOAT16)
 _ROUNDING = 2.0**-8  # The largest relative error of rounding to the 8 significant bits of bfloat16.
 
 
@@ -29,12 +30,6 @@ def _product_types(program):
   lines = re.findall(r'stablehlo\.(?:dot_general|convolution).* : (\(.*\) -> .*)', program)
   assert lines
   return [tuple(re.findall(r'(\w*f\d+)>', line.replace('x', ' '))) for line in lines]
-
-
-def _under_bfloat16(**parts):
-  """Networks of which only `parts` are there."""
-  empty = dict.fromkeys(networks_lib.LambdaNetworks._fields)
-  return precision.apply_policy(networks_lib.LambdaNetworks(**{**empty, **parts}), precision.get_policy(_BFLOAT16))
 
 
 @pytest.fixture(scope='module')
@@ -81,8 +76,7 @@ def test_what_is_learned_and_remembered_is_float32(both):
 
 
 def test_images_are_convolved_in_bfloat16():
-  model = fakes.make_model({'image': fakes.IMAGE}, num_constraints=1)
-  model = _under_bfloat16(world_model=model).world_model
+  model = precision.model_under_policy(fakes.make_model({'image': fakes.IMAGE}, num_constraints=1), _POLICY)
   batch = fakes.random_batch({'image': fakes.IMAGE}, batch_size=2, length=3)
   key = jax.random.key(0)
   gradient = jax.jit(jax.value_and_grad(model.loss, has_aux=True))
@@ -105,7 +99,7 @@ def test_images_are_convolved_in_bfloat16():
 def test_layers_round_and_nothing_worse(layer, arguments):
   assert layer in precision.LAYERS
   plain = hk.without_apply_rng(hk.transform(lambda x: layer(*arguments)(x)))
-  rounded = _under_bfloat16(critic=plain).critic
+  rounded = hk.Transformed(*(precision.under_policy(function, _POLICY) for function in plain))
   inputs = jax.random.normal(jax.random.key(0), (2, 4, 4, 5))
   params = plain.init(jax.random.key(1), inputs)
   jax.tree.map(np.testing.assert_array_equal, rounded.init(jax.random.key(1), inputs), params)

@@ -1,4 +1,4 @@
-"""How LAMBDA acts: it filters a belief, and chooses by the policy or by a planner (algorithm 2, lines 13 and 14)."""
+"""How LAMBDA acts: it filters a belief, and chooses by policy or planner (algorithm 2, lines 13 and 14)."""
 
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from lambda_kit.planners import planning_policy
 
 
 class ActorCarry(NamedTuple):
-  """What is remembered between steps, for k environments."""
+  """The memory between steps, for k environments."""
 
   belief: types.Nest  # [k, ...]
-  action: types.Array  # [k, A], the last one.
+  action: types.Array  # [k, A], the last action.
   plan: Any  # [k, H, A], the rest of the last plan; () for a policy.
   key: core.Key
 
@@ -24,9 +24,9 @@ class ActorCarry(NamedTuple):
 def make_actor_core(
   networks: networks_lib.LambdaNetworks, evaluation: bool, planner: core.Planner | None = None
 ) -> core.ActorCore:
-  """Samples from the policy in training, takes its mode in evaluation; or follows a planner, where there is one.
+  """Samples from the policy in training and takes its mode in evaluation; or uses the planner if there is one.
 
-  In training it acts at random until the first update (algorithm 2, line 1).
+  In training, actions are random until the first update (algorithm 2, line 1).
   """
   world_model, num_actions = networks.world_model, networks.spec.num_actions
 

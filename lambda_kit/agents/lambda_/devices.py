@@ -1,10 +1,9 @@
-"""The learner's work on several devices: all have the parameters, each has a part of the sequences and start states.
+"""Data parallelism: all devices have the parameters, and each has a slice of the sequences and start states.
 
-Batches come to the compiler in parts, so that it spreads by itself what is a sum or a map over B or S. It does so badly
-where there are loops: it would exchange gradients in each of their steps, and all of the trajectories where some are
-selected. There `Devices` makes each device work on its own part. What devices tell each other are gradients, once they
-are complete, and sums of losses and statistics. Noise is drawn for all parts at once: so updates are those of one
-device, but for the order of sums.
+Batches are sharded, so that the compiler by itself distributes sums and maps over B or S. It does badly on loops, where
+it would exchange gradients at every step, and on selection, where it would exchange all trajectories. There `Devices`
+makes each device compute on its own slice. Devices exchange complete gradients, and sums of losses and statistics.
+Noise is drawn for all slices at once, so that updates are those of one device, up to the order of sums.
 """
 
 from collections.abc import Callable
@@ -20,10 +19,10 @@ _AXIS = 'devices'
 
 
 class Devices:
-  """One device or several. With one, functions are called as they are, and arrays stay where they are.
+  """One device or several. With one, functions run unchanged, and arrays stay where they are.
 
   Args:
-    count: How many devices; None for all that there are, those of other hosts included.
+    count: Number of devices; None for all, including those of other hosts.
   """
 
   def __init__(self, count: int | None = 1):
@@ -31,8 +30,8 @@ class Devices:
     count = len(available) if count is None else count
     if not 1 <= count <= len(available):
       raise ValueError(
-        f'LambdaAgent.num_devices = {count}, and JAX sees {len(available)}: {available}. Give as many '
-        'or fewer; None takes all of them.'
+        f'LambdaAgent.num_devices = {count}, and JAX sees {len(available)}: {available}. Bind at most as many, '
+        'or None for all.'
       )
     if jax.process_count() > 1 and count != len(available):
       raise ValueError(
@@ -52,28 +51,28 @@ class Devices:
 
   @property
   def batch_sharding(self) -> jax.sharding.Sharding | None:
-    """Where batches [B, ...] are; None for JAX's default."""
-    return None if self._mesh is None else self._sharding(_AXIS)
+    """How batches [B, ...] are placed; None for JAX's default."""
+    return None if self._mesh is None else _sharding(self._mesh, _AXIS)
 
   def jit(self, function: Callable[..., Any], donate_argnums: tuple[int, ...] = ()) -> Callable[..., Any]:
-    """Compiles a function whose results all devices are to have."""
+    """Compiles a function with results on all devices."""
     if self._mesh is None:
       return jax.jit(function, donate_argnums=donate_argnums)
-    return jax.jit(function, donate_argnums=donate_argnums, out_shardings=self._sharding())
+    return jax.jit(function, donate_argnums=donate_argnums, out_shardings=_sharding(self._mesh))
 
   def replicate(self, tree: types.Nest) -> types.Nest:
-    """Copies of arrays, on all devices."""
+    """Copies arrays to all devices."""
     if self._mesh is None:
       return jax.tree.map(jnp.copy, tree)
     return self.jit(lambda tree: jax.tree.map(jnp.copy, tree))(jax.tree.map(np.asarray, tree))
 
   def local(self, tree: types.Nest) -> types.Nest:
-    """Arrays that all devices have, on one of this process alone."""
+    """One local copy of arrays that all devices have."""
     return tree if self._mesh is None else jax.tree.map(lambda x: x.addressable_data(0), tree)
 
   def split(self, tree: types.Nest) -> types.Nest:
-    """Says that arrays [S, ...] are to be in parts."""
-    return tree if self._mesh is None else jax.lax.with_sharding_constraint(tree, self._sharding(_AXIS))
+    """Tells the compiler to shard arrays [S, ...]."""
+    return tree if self._mesh is None else jax.lax.with_sharding_constraint(tree, _sharding(self._mesh, _AXIS))
 
   def over_batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """A `core.OverBatch`."""
@@ -82,21 +81,21 @@ class Devices:
   def map(
     self, function: Callable[..., Any], in_axes: tuple[int | None, ...], out_axes: int | tuple[int, ...]
   ) -> Callable[..., Any]:
-    """Each device calls `function` on its part of the arguments.
+    """Each device calls `function` on its slice of the arguments.
 
-    Devices tell each other nothing, but for gradients with respect to arguments that all have: these are summed.
+    Devices exchange nothing except gradients with respect to arguments that all of them have: these are summed.
 
     Args:
       function: Its arguments are pytrees.
-      in_axes: Of each argument, the axis that is in parts: that of S. None for arguments that all devices have.
-      out_axes: Likewise of each result, or one for all.
+      in_axes: For each argument, the axis that is sliced, i.e. that of S. None for arguments that all devices have.
+      out_axes: The same for each result, or one axis for all.
     """
     if self._mesh is None:
       return function
     return self._shard_map(function, in_axes, jax.tree.map(_spec, out_axes))
 
   def sum(self, function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Callable[..., Any]:
-    """Like `map`, and all devices have the sum of the results, with one exchange at the end."""
+    """Like `map`, but all devices get the sum of the results, with one exchange at the end."""
     if self._mesh is None:
       return function
     return self._shard_map(lambda *args: jax.lax.psum(function(*args), _AXIS), in_axes, jax.sharding.PartitionSpec())
@@ -104,11 +103,11 @@ class Devices:
   def mean(
     self, function: Callable[[Any, Any], Any], params: types.Nest, data: types.Nest, weights: types.Array
   ) -> types.Nest:
-    """`function(params, data)`, a mean over S by `weights`: the mean of what devices find, each by its weights' sum.
+    """`function(params, data)`, a mean over S by `weights`: the devices' means, weighted by their sums of weights.
 
     Args:
-      function: Maps parameters and data [S, ...], or a part of it, to a pytree of means.
-      params: Whole.
+      function: Maps parameters and data [S, ...], or a slice of it, to a pytree of means.
+      params: On all devices.
       data: [S, ...]
       weights: [S, ...], not negative.
     """
@@ -123,13 +122,14 @@ class Devices:
     return self.sum(weighted, in_axes=(None, 0, 0, None))(params, data, weights, total)
 
   def _shard_map(self, function, in_axes, out_specs):
-    # Unchecked: else JAX would sum gradients inside of loops, which devices leave at different times.
+    # Unchecked: otherwise JAX would sum gradients inside loops, which devices leave at different times.
     return jax.shard_map(
       function, mesh=self._mesh, in_specs=tuple(_spec(axis) for axis in in_axes), out_specs=out_specs, check_vma=False
     )
 
-  def _sharding(self, *axes: str) -> jax.sharding.NamedSharding:
-    return jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*axes))
+
+def _sharding(mesh: jax.sharding.Mesh, *axes: str) -> jax.sharding.NamedSharding:
+  return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
 def _spec(axis: int | None) -> jax.sharding.PartitionSpec:

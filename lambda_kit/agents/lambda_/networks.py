@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.policies import critic
+from lambda_kit.policies import networks
 from lambda_kit.policies import squashed_gaussian
 
 
@@ -18,10 +19,10 @@ class LambdaNetworks(NamedTuple):
   spec: core.EnvironmentSpec
   world_model: core.WorldModel
   feature_size: int  # F
-  policy: Any  # init(key, F) -> params; apply(params, features [..., F]) -> distribution.
-  critic: Any  # init(key, F) -> params; apply(params, features [..., F]) -> values [...].
-  cost_critics: Any  # The same for C critics: params [C, ...], values [..., C].
-  single_cost_critic: Callable[[core.Params, types.Array], types.Array]  # One of them: values [...].
+  policy: networks.FeedForwardNetwork  # To a distribution over actions [..., A].
+  critic: networks.FeedForwardNetwork  # To values [...].
+  cost_critics: networks.FeedForwardNetwork  # C critics, with parameters [C, ...], to values [..., C].
+  single_cost_critic: Callable[[core.Params, types.Array], types.Array]  # One of them, to values [...].
 
 
 def make_networks(
@@ -51,7 +52,7 @@ def make_networks(
 
 
 def example_batch(spec: core.EnvironmentSpec) -> types.Trajectory:
-  """A batch of zeros with the shapes of the environment's data, B = 1, L = 2."""
+  """A batch of zeros with the shapes of the environment's data: B = 1, L = 2."""
   zeros = lambda field: jnp.zeros((1, 2, *field.shape), field.dtype)
   return types.Trajectory(
     observation={name: zeros(field) for name, field in spec.observations.items()},

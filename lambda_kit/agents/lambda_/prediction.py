@@ -1,4 +1,4 @@
-"""Open-loop prediction: the model sees how an episode begins, and then only what was done."""
+"""Open-loop prediction: the model sees the beginning of an episode, and after that only the actions."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ from lambda_kit.models import normalizer
 
 
 def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) -> core.Predictor:
-  """Predicts with the variables that an actor filters its beliefs with: one model, the posterior's mean.
+  """Predicts with the model that actors filter beliefs with, the posterior's mean.
 
   Args:
     world_model: p(s' | s, a, theta).
     filtering: The learner's variables 'belief'.
-    key: Noise of the belief.
+    key: For the noise of inference.
   """
 
   def predictor(observation: types.Observation, action: types.Array, num_seen: int) -> types.OpenLoop:
     if not 1 <= num_seen <= len(action):
       raise ValueError(
-        f'Of {len(action) + 1} observations some have to be seen and some predicted: num_seen = {num_seen}.'
+        f'Of {len(action) + 1} observations at least one must be seen and one predicted, got num_seen = {num_seen}.'
       )
     compiled = jax.jit(predict, static_argnums=(0, 5))
     return jax.device_get(compiled(world_model, filtering, key, observation, action, num_seen))
@@ -41,18 +41,18 @@ def predict(
   action: types.Array,
   num_seen: int,
 ) -> types.OpenLoop:
-  """Infers s_{n-1} from the first n observations, and takes s_n, ..., s_T to be the means of what then follows.
+  """Infers s_{n-1} from the first n observations, then imagines s_n, ..., s_T without noise.
 
   Args:
     world_model: p(s' | s, a, theta).
     filtering: theta as 'model', and the state of the 'normalizer'.
-    key: Noise of inference. Prediction has none.
+    key: For the noise of inference. Prediction has none.
     observation: o_0, ..., o_T, [T + 1, ...].
     action: a_0, ..., a_{T-1}, [T, A].
     num_seen: n.
 
   Returns:
-    Of the time steps n, ..., T.
+    Truth and predictions for the time steps n, ..., T.
   """
   chex.assert_rank(action, 2)
   chex.assert_tree_shape_prefix(dict(observation), (action.shape[0] + 1,))
@@ -74,23 +74,23 @@ def predict(
 def infer_states(
   world_model: core.WorldModel, filtering: Any, key: core.Key, observation: types.Observation, action: types.Array
 ) -> types.Nest:
-  """States s_0, ..., s_T [T + 1, ...], each inferred from observations o_0, ..., o_t and actions before it.
+  """Infers states s_0, ..., s_T [T + 1, ...], each from the observations o_0, ..., o_t and the actions in between.
 
   Args:
     world_model: q(s_t | s_{t-1}, a_{t-1}, o_t, theta).
     filtering: theta as 'model', and the state of the 'normalizer'.
-    key: Noise of inference.
+    key: For the noise of inference.
     observation: [T + 1, ...]
     action: [T, A]
   """
 
-  def look(state, inputs):
-    observation, previous_action, key = inputs
-    batch = jax.tree.map(lambda x: x[None], (previous_action, observation))
-    state = world_model.filter(filtering['model'], state, *batch, key)
+  def infer(state, inputs):
+    *inputs, key = inputs
+    action, observation = jax.tree.map(lambda x: x[None], inputs)
+    state = world_model.filter(filtering['model'], state, action, observation, key)
     return state, jax.tree.map(lambda x: x[0], state)
 
   normalized = normalizer.normalize(filtering['normalizer'], observation)
   previous_actions = jnp.concatenate([jnp.zeros((1, *action.shape[1:]), action.dtype), action])
   keys = jax.random.split(key, len(previous_actions))
-  return jax.lax.scan(look, world_model.initial_state(1), (normalized, previous_actions, keys))[1]
+  return jax.lax.scan(infer, world_model.initial_state(1), (previous_actions, normalized, keys))[1]
