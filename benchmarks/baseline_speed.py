@@ -99,7 +99,6 @@ class _Race:
 
   def make_loop(self, parts: environment_loop.LoopParts) -> rollout_loop.RolloutLoop:
     """The experiment's loop, with a timer around the learner."""
-    assert parts.environment_factory is not None
     self._environment_factory = parts.environment_factory
     return gin.get_configurable(rollout_loop.RolloutLoop)(
       parts._replace(learner=_TimedLearner(parts.learner, self._clock))
