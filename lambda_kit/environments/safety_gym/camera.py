@@ -1,7 +1,7 @@
-"""A camera in a MuJoCo world: the pixels of safety-gymnasium's own renderer, in less time.
+"""A camera in a MuJoCo world: the same pixels as safety-gymnasium's own renderer, faster.
 
-Objects that the camera can't see, neither directly nor mirrored in the floor, are left out of the scene. What is left
-is drawn with the same calls and settings, so the pictures are identical to the bit.
+Objects that are neither in view nor reflected in the floor are left out of the scene. The rest is drawn with the same
+calls and settings, so pictures are identical to the bit.
 """
 
 import math
@@ -16,10 +16,10 @@ class Camera:
   """Renders one named camera of a model.
 
   Args:
-    model: An `MjModel` with textures, which stays the same object when layouts change.
+    model: An `MjModel` with textures. New layouts are copied into it.
     name: A camera of the model.
-    multisampling: Samples for each pixel; None takes the model's own (4). 0 is cheaper and no longer identical.
-    reflections: Whether the floor mirrors. False is cheaper and no longer identical.
+    multisampling: Samples for each pixel. By default the model's own (4); 0 is cheaper, but not identical.
+    reflections: Whether the floor reflects. False is cheaper, but not identical.
   """
 
   def __init__(
@@ -49,8 +49,8 @@ class Camera:
     self._viewpoint.fixedcamid = self._id
     self._rectangle = mujoco.MjrRect(0, 0, width, height)
     self._pixels = np.zeros((height, width, 3), np.uint8)
-    # Geoms come first, then sites. Sites have no bounding radius of their own; the corner of a box of their sizes is
-    # beyond all their shapes. The floor has no bound, and is always seen.
+    # Geoms come first, then sites. Sites have no bounding radius; the half-diagonal of a box of their size is an upper
+    # bound for all their shapes. The floor is unbounded, and always in view.
     radii = np.concatenate([model.geom_rbound, np.linalg.norm(model.site_size, axis=1)])
     radii[: model.ngeom][model.geom_rbound == 0] = np.inf
     self._margins = -(radii + 1e-3)[:, None]
@@ -61,7 +61,7 @@ class Camera:
     opengl.draw_into(self._context)
     hidden = self._out_of_sight(data)
     geom_alpha, site_alpha = model.geom_rgba[:, 3].copy(), model.site_rgba[:, 3].copy()
-    model.geom_rgba[hidden[: model.ngeom], 3] = 0  # MuJoCo leaves fully transparent objects out of a scene.
+    model.geom_rgba[hidden[: model.ngeom], 3] = 0  # MuJoCo omits fully transparent objects from a scene.
     model.site_rgba[hidden[model.ngeom :], 3] = 0
     mujoco.mjv_updateScene(
       model, data, self._options, self._perturbation, self._viewpoint, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene
@@ -69,14 +69,14 @@ class Camera:
     model.geom_rgba[:, 3], model.site_rgba[:, 3] = geom_alpha, site_alpha
     mujoco.mjr_render(self._rectangle, self._scene, self._context)
     mujoco.mjr_readPixels(self._pixels, None, self._rectangle, self._context)
-    return self._pixels[::-1].copy()  # OpenGL's first row is the lowest.
+    return self._pixels[::-1].copy()  # OpenGL's first row is the bottom one.
 
   def _out_of_sight(self, data: Any) -> np.ndarray:
-    """For all geoms and sites: True where bounding sphere and mirror image below the floor both miss the view."""
+    """For all geoms and sites, whether the bounding sphere and its reflection in the floor are both out of view."""
     half_height = math.radians(self._model.cam_fovy[self._id]) / 2
     half_width = math.atan(math.tan(half_height) * self._rectangle.width / self._rectangle.height)
     x, right, y, up = math.cos(half_width), math.sin(half_width), math.cos(half_height), math.sin(half_height)
-    # Inward normals of the four sides of the view, which opens along -z of the camera.
+    # Inward normals of the view frustum's four sides; the camera looks along its -z axis.
     normals = data.cam_xmat[self._id].reshape(3, 3) @ np.array(
       [[x, -x, 0, 0], [0, 0, y, -y], [-right, -right, -up, -up]]
     )

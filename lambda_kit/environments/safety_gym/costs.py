@@ -1,7 +1,7 @@
 """The costs of safety-gymnasium's objects, from arrays instead of names.
 
-safety-gymnasium asks MuJoCo for the name of each geom of each contact, for each kind of object, at each step. Here the
-names are looked up once. Kinds of objects that this file doesn't know are asked for their cost themselves.
+At each step, for each kind of object, safety-gymnasium asks MuJoCo for the names of all geoms in contact. Here names
+are looked up once. For other kinds of objects, safety-gymnasium's own method is called.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ CostFunction = Callable[[], dict[str, float]]
 
 
 def cost_functions(task: Any) -> list[CostFunction]:
-  """One function for each kind of object of a built task; each returns the named costs of the current state."""
+  """A function for each kind of object in a built task; each returns the named costs of the current state."""
   from safety_gymnasium.assets import free_geoms
   from safety_gymnasium.assets import geoms
   from safety_gymnasium.assets import mocaps
@@ -22,9 +22,9 @@ def cost_functions(task: Any) -> list[CostFunction]:
     geoms.Pillars: ('pillar', 'cost_pillars', 'cost'),
     mocaps.Gremlins: ('gremlin', 'cost_gremlins', 'contact_cost'),
   }
-  functions = []
+  functions: list[CostFunction] = []
   for obstacle in task._obstacles:
-    kind = type(obstacle)
+    kind: Any = type(obstacle)
     if kind is geoms.Hazards:
       functions.append(_hazards(task, obstacle))
     elif kind is free_geoms.Vases and not obstacle.displace_cost:
@@ -33,13 +33,13 @@ def cost_functions(task: Any) -> list[CostFunction]:
       functions.append(_buttons(task, obstacle))
     elif kind in contact_kinds:
       functions.append(_contacts(task, obstacle, *contact_kinds[kind]))
-    elif kind.cal_cost is not kind.__mro__[-3].cal_cost:  # Not the base class's, which costs nothing.
+    elif kind.cal_cost is not kind.__mro__[-3].cal_cost:  # The base class's, which returns no cost.
       functions.append(obstacle.cal_cost)
   return functions
 
 
 def touches(task: Any, prefix: str) -> Callable[[], np.ndarray]:
-  """A function that lists, for each contact of the agent with a geom named `prefix...`, that geom's number."""
+  """Returns a function that lists the ids of geoms named `prefix...` that touch the agent, one for each contact."""
   model = task.model
   names = [model.geom(i).name for i in range(model.ngeom)]
   is_agent = np.array([name in task.agent.body_info.geom_names for name in names])

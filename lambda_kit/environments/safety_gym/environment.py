@@ -12,7 +12,7 @@ from lambda_kit.environments.safety_gym import camera as camera_lib
 from lambda_kit.environments.safety_gym import simulation as simulation_lib
 from lambda_kit.environments.safety_gym import world
 
-# Position in the robot's frame and vertical field of view of the first-person cameras in the original Safety-Gym.
+# The original Safety-Gym's first-person cameras: position in the robot's frame, and vertical field of view in degrees.
 ORIGINAL_CAMERAS = {
   'Point': ((0.0, 0.0, 0.15), 90.0),
   'Car': ((0.0, 0.1, 0.2), 45.0),
@@ -26,21 +26,20 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
   """A navigation task of safety-gymnasium.
 
   Args:
-    seed: With the number of the episode it determines layout and noise.
-    task: Any registered id of these tasks, e.g. 'SafetyPointGoal1-v0'.
-    observations: Which of 'image' (uint8 [size, size, 3]) and 'vector' (sensors and lidars) to observe. What is not
-      observed is not computed.
+    seed: With an episode's number, it determines layout and noise.
+    task: The id of a registered navigation task, e.g. 'SafetyPointGoal1-v0'.
+    observations: 'image' (uint8 [size, size, 3]), 'vector' (sensors and lidars), or both. Only these are computed.
     constraints: ('sum',) is one constraint on the total cost, as in the paper. Names of cost terms ('hazards',
-      'vases', 'buttons', 'gremlins', 'pillars') make each a constraint of its own.
-    lidar_powers: Exponents. The vector gets the readings of the lidars once more for each, raised to it. A reading
-      falls linearly from 1 at an object to 0 at 3 m, so that where costs begin, 0.2 m from the centre of a hazard, it
-      hardly changes; high powers of it do. They tell a network nothing new, only louder.
-    image_size: Pixels of a side.
-    original_camera: Whether the camera sits where the original Safety-Gym has it, rather than safety-gymnasium.
-    multisampling: Samples for each pixel; None is safety-gymnasium's own picture, 0 is cheaper and coarser.
-    reflections: Whether the floor mirrors, as it does in safety-gymnasium; False is cheaper.
-    box_alpha: Opacity of the box in the push tasks; 0.5 makes ObservablePointPush1 of PointPush1.
-    episode_length: Simulator steps of an episode; None takes the task's own (1,000).
+      'vases', 'buttons', 'gremlins', 'pillars') are a constraint each.
+    lidar_powers: Exponents p. For each, the vector also holds all lidar readings to the power of p. A reading falls
+      linearly from 1 at an object to 0 at 3 m, so it hardly changes where costs begin, 0.2 m from a hazard's centre;
+      high powers change more. They add no information, but make it easier to learn from.
+    image_size: Height and width of images.
+    original_camera: Whether to place the camera as the original Safety-Gym does, instead of safety-gymnasium.
+    multisampling: Samples for each pixel. By default safety-gymnasium's; 0 is cheaper and coarser.
+    reflections: Whether the floor reflects, as in safety-gymnasium; False is cheaper.
+    box_alpha: Opacity of the box in the push tasks; 0.5 turns PointPush1 into ObservablePointPush1.
+    episode_length: Simulator steps of an episode. By default the task's own (1,000).
     frameskip_probability: See `Simulation`.
   """
 
@@ -75,11 +74,11 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       raise ValueError(f'SafetyGymnasium.lidar_powers must be a tuple of positive numbers, got {lidar_powers!r}.')
     if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
       raise ValueError(
-        f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, of which it is not known '
-        'what is a lidar. Leave them ().'
+        f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, and which of its entries are '
+        'lidar readings is unknown. Leave lidar_powers empty: ().'
       )
     self._image_size = image_size
-    self._camera_options = dict(multisampling=multisampling, reflections=reflections)
+    self._multisampling, self._reflections = multisampling, reflections
     self._picture: world.PictureModel | None = None
     self._cameras: dict[tuple[int, int], camera_lib.Camera] = {}
     self._camera_pose = self._find_camera_pose() if original_camera else None
@@ -137,7 +136,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     vector = self._simulation.vector()
     if not self._lidar_powers.size:
       return vector
-    readings = vector[vector.size - self._simulation.num_lidar_readings :]
+    readings = vector[vector.size - (self._simulation.num_lidar_readings or 0) :]
     return np.concatenate([vector, np.power(readings[None], self._lidar_powers[:, None]).ravel()])
 
   def _vector_size(self) -> int:
@@ -149,17 +148,17 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       self._picture.follow(self._task.model)
     if (height, width) not in self._cameras:
       self._cameras[height, width] = camera_lib.Camera(
-        self._picture.model, 'vision', height, width, **self._camera_options
+        self._picture.model, 'vision', height, width, self._multisampling, self._reflections
       )
     return self._cameras[height, width]
 
   def _constraint_costs(self, costs: dict[str, float]) -> np.ndarray:
-    """Cost of each constraint, [C]: the sum of its terms, or whether there is any where costs are indicators."""
+    """Cost of each constraint, [C]: the sum of its terms, or whether it is positive if costs are indicators."""
     values = np.array([sum(v for k, v in costs.items() if _belongs(k, name)) for name in self.constraint_names])
     return (values > 0).astype(np.float64) if self._task.cost_conf.constrain_indicator else values
 
   def _check_constraints(self) -> None:
-    # The timer hides the buttons' costs in the first steps of an episode; their names are known all the same.
+    # A timer hides the buttons' costs in the first steps of an episode, so their names are added.
     terms = set(self._simulation.costs()) | {f'cost_{o.name}' for o in self._task._obstacles if o.is_constrained}
     for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
@@ -175,7 +174,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     return ORIGINAL_CAMERAS[robot]
 
   def _adjust_world(self) -> None:
-    """Applies to the new layout what the task itself doesn't know of."""
+    """Applies our own settings to the new layout."""
     model = self._task.model
     if self._camera_pose is not None:
       camera = model.camera('vision').id
@@ -184,7 +183,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
       body = model.body('push_box')
       first = body.geomadr[0]
       model.geom_rgba[first : first + body.geomnum[0], 3] = self._box_alpha
-    opengl.import_mujoco().mj_camlight(model, self._task.data)  # Moves the camera in the data, too.
+    opengl.import_mujoco().mj_camlight(model, self._task.data)  # Updates the camera's pose in the data.
     if self._picture is not None:
       self._picture.follow(model)
 

@@ -1,7 +1,7 @@
 """safety-gymnasium's pseudo-lidar for all objects at once.
 
-Each kind of object has a ring of bins around the agent. A bin reads how close the nearest object in its direction is;
-a share of the reading also goes to the two neighbouring bins, so that readings change smoothly.
+Each kind of object has a ring of bins around the agent. A bin's reading is how close the nearest object in its
+direction is; a share of it goes to the two neighbouring bins, so that readings change smoothly.
 """
 
 import numpy as np
@@ -22,8 +22,8 @@ def pseudo_lidar(
 
   Args:
     agent_rotation: [3, 3], from the agent's frame to the world's.
-    max_distance: Readings fall linearly to 0 at this distance; if None, exponentially with `exponential_gain`.
-    alias: Whether neighbouring bins share a reading.
+    max_distance: Where readings, which fall linearly, are 0; if None, they fall exponentially by `exponential_gain`.
+    alias: Whether neighbouring bins get a share of a reading.
   """
   offsets = np.concatenate([positions[:, :2], np.zeros((len(positions), 1))], axis=1) - agent_position
   x, y = np.matmul(offsets, agent_rotation)[:, :2].T

@@ -1,13 +1,13 @@
-"""Imports safety-gymnasium 1.0.0 on a current Python, past the obstacles in its import.
+"""Imports safety-gymnasium 1.0.0 on current versions of Python, gymnasium and numpy.
 
   * Its dataclasses have arrays as defaults, which Python 3.11 and later reject: they become default factories.
   * Its wrappers, vector environments, multi-agent tasks and `make` need gymnasium 0.28.1 and gymnasium-robotics. The
-    tasks use none of them: stand-ins take their places in `sys.modules` during the import.
-  * It registers its tasks with gymnasium. They are kept in a registry of their own instead, for `making.make`.
-  * MuJoCo chooses an OpenGL library at import, and fails where there is none; gymnasium's viewers open contexts of
-    their own, whose pictures come back as garbage when there are two. Both are sent to `opengl`.
+    tasks use none of them: stubs replace them in `sys.modules` during the import.
+  * It registers its tasks with gymnasium. They go into a registry here instead, for `making.make`.
+  * MuJoCo chooses an OpenGL library at import, and fails if there is none. Gymnasium's viewers open contexts of their
+    own, and pictures come back as garbage when there are two. `opengl` handles both.
 
-After the import gymnasium, dataclasses and `sys.modules` are as they were, but for safety-gymnasium's own modules.
+Afterwards, gymnasium, dataclasses and `sys.modules` are unchanged, except for safety-gymnasium's own modules.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class SimulatorMissing(errors.UserError, ImportError):
 
 
 class TaskSpec(NamedTuple):
-  """What safety-gymnasium registers of a task."""
+  """What safety-gymnasium registers for a task."""
 
   entry_point: str  # 'module:class'.
   kwargs: dict[str, Any]
@@ -46,7 +46,7 @@ _tasks: dict[str, TaskSpec] = {}
 
 
 def tasks() -> dict[str, TaskSpec]:
-  """Safety-gymnasium's tasks by their ids."""
+  """Safety-gymnasium's tasks by id."""
   safety_gymnasium()
   return _tasks
 
@@ -78,21 +78,21 @@ def safety_gymnasium() -> Any:
       f'MuJoCo {mujoco.__version__} under numpy {np.__version__} hands out arrays with zero strides: hazards, vases '
       f'and goals would silently vanish from camera images. Install MuJoCo 3.1.4 or later: {INSTALL}.'
     )
-  if hasattr(package, 'make'):  # The stand-in's: at the first call.
+  if hasattr(package, 'make'):  # Still the stub: this is the first call.
     _adapt(package, mujoco, gymnasium, rendering)
   physics.warn_if_different(mujoco.__version__)
   return package
 
 
 def _adapt(package: Any, mujoco: Any, gymnasium: Any, rendering: Any) -> None:
-  """Takes the stand-ins out of the package, and has it do what it did with its own versions of everything."""
+  """Removes the stubs from the package, and makes it work with current versions of its dependencies."""
   from safety_gymnasium.bases import base_agent
   from safety_gymnasium.bases import underlying
 
   for name in ('vector', 'wrappers', 'make', 'make_ma'):
     delattr(package, name)
   package.gymnasium_register = gymnasium.register
-  # All worlds have the physics that they were made for.
+  # All worlds get the physics of MuJoCo 2.3.3.
   compile_model = lambda *arguments: physics.restore_physics(mujoco.MjModel.from_xml_string(*arguments))
   package.world.mujoco = Facade(mujoco, MjModel=Facade(mujoco.MjModel, from_xml_string=compile_model))
   underlying.OffScreenViewer = functools.partial(_make_viewer, rendering.OffScreenViewer)
@@ -107,9 +107,9 @@ def _array_defaults() -> Iterator[None]:
 
   def dataclass(cls=None, /, **options):
     def decorate(cls):
-      # Not by annotations, which Python 3.14 keeps elsewhere: no attribute of these classes is anything but a field.
+      # Not by annotations, which Python 3.14 stores elsewhere. All attributes of these classes are fields.
       for name, default in list(vars(cls).items()):
-        # The rule of Python 3.11 itself: what can't be hashed can't be a default.
+        # Python 3.11's own rule: unhashable values can't be defaults.
         if not name.startswith('__') and default.__class__.__hash__ is None:
           setattr(cls, name, dataclasses.field(default_factory=functools.partial(_same, default)))
       return original(cls, **options)
@@ -127,9 +127,8 @@ def _same(value: Any) -> Any:
 @contextlib.contextmanager
 def _stand_ins() -> Iterator[None]:
   modules = {name: python_types.ModuleType(name) for name in (*_UNUSED, _REGISTRATION)}
-  modules[_MULTI_AGENT].make_ma = None
-  modules[_REGISTRATION].make = None
-  modules[_REGISTRATION].register = _register
+  vars(modules[_MULTI_AGENT]).update(make_ma=None)
+  vars(modules[_REGISTRATION]).update(make=None, register=_register)
   sys.modules.update(modules)
   try:
     yield
@@ -146,21 +145,21 @@ def _register(
 
 
 def _make_viewer(viewer: Any, model: Any, data: Any) -> Any:
-  """Makes a viewer of the size that the model asks for, which gymnasium 1 wants to be told."""
+  """Makes a viewer of the model's size, which gymnasium 1 takes as arguments."""
   with opengl.shared_viewers():
     return viewer(model, data, model.vis.global_.offwidth, model.vis.global_.offheight)
 
 
-# Since numpy 2.5 an array of one element is no longer a number. Two lines of safety-gymnasium take one for it.
+# Since numpy 2.5, arrays of one element no longer convert to numbers. Two lines of safety-gymnasium rely on that.
 
 
 def _as_float(value: Any) -> float:
-  """`float` of a sensor's only reading."""
+  """`float` that also takes a sensor's only reading as an array."""
   return value.item() if hasattr(value, 'item') else float(value)
 
 
 def _with_joints_by_array(method: Callable[[Any], None]) -> Callable[[Any], None]:
-  """The method of an agent, whose model can be asked for the joint of a number in an array."""
+  """The method of an agent, with a model that finds joints by an array of one number, too."""
 
   @functools.wraps(method)
   def wrapped(agent: Any) -> None:

@@ -1,7 +1,7 @@
-"""Makes safety-gymnasium's environments as its own `make` does, which needs gymnasium 0.28.1.
+"""Makes safety-gymnasium's environments like its own `make`, which needs gymnasium 0.28.1.
 
-Worlds of navigation tasks get the physics of MuJoCo 2.3.3 when they are compiled. Velocity tasks have nothing to set
-back: no welds, and only planes, spheres and capsules, which meet by formulas of their own.
+Worlds of navigation tasks get the physics of MuJoCo 2.3.3 when they are compiled. Velocity tasks need no correction:
+they have no welds, and only planes, spheres and capsules, whose collisions didn't change.
 """
 
 import copy
@@ -15,8 +15,8 @@ import numpy as np
 from lambda_kit.environments.safety_gym import loading
 
 
-def make(task: str, **options: Any) -> gymnasium.Env:
-  """Makes any of safety-gymnasium's tasks: a gymnasium environment whose steps return six values, the cost third.
+def make(task: str, **options: Any) -> 'TimeLimit':
+  """Makes any of safety-gymnasium's tasks: a gymnasium environment whose `step` returns six values, the cost third.
 
   Args:
     task: An id such as 'SafetyAntVelocity-v1'.
@@ -37,10 +37,11 @@ def make(task: str, **options: Any) -> gymnasium.Env:
 
 
 class TimeLimit(gymnasium.Wrapper):
-  """Truncates episodes; gymnasium's own expects five values of a step."""
+  """Truncates episodes; gymnasium's own wrapper expects five values from `step`."""
 
-  def __init__(self, env: gymnasium.Env, max_episode_steps: int):
+  def __init__(self, env: Any, max_episode_steps: int):
     super().__init__(env)
+    self.env: Any = env  # Not a `gymnasium.Env`, by its `step`.
     self._max_episode_steps = max_episode_steps
     self._steps = 0
 
@@ -48,7 +49,9 @@ class TimeLimit(gymnasium.Wrapper):
     self._steps = 0
     return self.env.reset(**options)
 
-  def step(self, action: Any) -> tuple[Any, float, float, bool, bool, dict[str, Any]]:
+  def step(  # type: ignore[override]  # Six values, where gymnasium's interface has five.
+    self, action: Any
+  ) -> tuple[Any, float, float, bool, bool, dict[str, Any]]:
     observation, reward, cost, terminated, truncated, info = self.env.step(action)
     self._steps += 1
     return observation, reward, cost, terminated, truncated or self._steps >= self._max_episode_steps, info

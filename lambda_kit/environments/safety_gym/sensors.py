@@ -10,11 +10,11 @@ from lambda_kit.environments.safety_gym import lidar
 class VectorSensors:
   """Reads the vector that safety-gymnasium calls the flattened observation, in the same order.
 
-  Tasks that compute their observation in a way unknown here are asked for it themselves.
+  For tasks with an observation of their own, safety-gymnasium's own method is called.
 
   Attributes:
-    size: Numbers of the vector.
-    num_readings: Of them readings of lidars, at its end. None where the task is asked: which they are isn't known then.
+    size: Length of the vector.
+    num_readings: Lidar readings, at the vector's end; None for a task with an observation of its own.
   """
 
   def __init__(self, task: Any):
@@ -25,12 +25,13 @@ class VectorSensors:
     self.size = int(np.prod(task.observation_space.shape))
     lidars = [o for o in task._obstacles if o.is_lidar_observed]
     has_compass = any(getattr(o, 'is_comp_observed', False) for o in task._obstacles)
-    bodies = [_bodies(task, obstacle) for obstacle in lidars]
+    found = [_bodies(task, obstacle) for obstacle in lidars]
+    bodies = [each for each in found if each is not None]
     self._ask_task = (
       type(task).obs not in (base_task.BaseTask.obs, button_level0.ButtonLevel0.obs)
       or task.lidar_conf.type != 'pseudo'
       or has_compass
-      or any(b is None for b in bodies)
+      or len(bodies) < len(lidars)
       or not task.agent.sensor_conf.sensors_angle_components
     )
     self.num_readings = None if self._ask_task else len(lidars) * task.lidar_conf.num_bins
@@ -52,7 +53,7 @@ class VectorSensors:
     self._balls = [_addresses(task.model, name) for name in info.ballquat_names]
 
   def read(self) -> np.ndarray:
-    """Returns the observation of the current state, float64 [size]. Positions and sensors must be up to date."""
+    """Returns the observation of the current state, float64 [size]. Needs up-to-date positions and sensors."""
     task = self._task
     if self._ask_task:
       return np.asarray(task.obs(), np.float64)
@@ -73,13 +74,13 @@ class VectorSensors:
         task.lidar_conf.alias,
       )
       if self._button_row is not None and task.buttons.timer != 0:
-        rings[self._button_row] = 0  # Buttons are out of sight while a new goal is being drawn.
+        rings[self._button_row] = 0  # After a button was pressed, all are invisible for some steps.
       parts.append(rings.ravel())
     return np.concatenate(parts)
 
 
 def _bodies(task: Any, obstacle: Any) -> np.ndarray | None:
-  """Numbers of the bodies whose positions are `obstacle.pos`, or None if they can't be told."""
+  """Ids of the bodies whose positions are `obstacle.pos`; None if they can't be found."""
   count = getattr(obstacle, 'num', None)
   singular = obstacle.name[:-1]
   suffix = 'obj' if obstacle.type == 'mocaps' else ''

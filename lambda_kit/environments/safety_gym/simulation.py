@@ -1,8 +1,8 @@
-"""One safety-gymnasium task, stepped without the work that nobody sees.
+"""One safety-gymnasium task, stepped without unneeded work.
 
-The steps are those of safety-gymnasium's `Builder.step`, in the same order and with the same draws from the same
-random generator, so that trajectories are identical to the bit. Even `mj_forward` is called as often as there: each
-call moves the solver's warm start, and with it the last digits of the physics.
+The steps are those of safety-gymnasium's `Builder.step`, in the same order and with the same draws from the same random
+generator, so trajectories are identical to the bit. `mj_forward` is called just as often: each call changes the
+solver's warm start, and with it the last digits of the physics.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from lambda_kit.environments.safety_gym import world
 
 
 class Advance(NamedTuple):
-  """What one simulator step returned."""
+  """The result of one simulator step."""
 
   reward: float
   costs: dict[str, float]  # By safety-gymnasium's names, 'cost_sum' among them.
@@ -50,9 +50,7 @@ class Simulation:
     self.task.sim_conf.frameskip_binom_p = frameskip_probability
     length = episode_length or min(spec.max_episode_steps, self.task.num_steps)
     self.task.num_steps = length
-    self._vector_sensors = None
-    self._cost_functions = ()
-    self.reset(0)  # Builds the world, so that specs, sensors and cameras can be made.
+    self.reset(0)  # Builds the world, which the rest is made from.
     self._vector_sensors = sensors.VectorSensors(self.task)
     self._cost_functions = costs_lib.cost_functions(self.task)
     self._has_static_costs = bool(self.task._is_load_static_geoms and self.task.static_geoms_contact_cost)
@@ -63,16 +61,16 @@ class Simulation:
 
   @property
   def num_lidar_readings(self) -> int | None:
-    """Numbers at the end of the vector that are readings of lidars; None if that isn't known of the task."""
+    """Lidar readings, at the end of the vector; None if the task doesn't say which they are."""
     return self._vector_sensors.num_readings
 
   @property
   def xml(self) -> str:
-    """The description of the current world, for compiling it anew."""
+    """The MJCF of the current world."""
     return self.task.world.xml_string
 
   def reset(self, seed: int) -> None:
-    """Begins an episode whose layout and noise follow from `seed`."""
+    """Begins an episode; `seed` determines its layout and noise."""
     self._builder.set_seed(seed)
     with world.quick_compilation():
       for _ in range(100):
@@ -80,7 +78,7 @@ class Simulation:
           self._builder.reset()
           return
         except AssertionError as error:
-          # Rarely, a layout has a cost at its start, or objects that can't be placed: draw another.
+          # Rarely, a layout has a cost at its start, or objects that can't be placed: draw another one.
           failure = error
     raise RuntimeError(f'No valid layout was found for {self.task_id} in 100 draws: {failure}')
 
@@ -113,7 +111,7 @@ class Simulation:
       self._mujoco.mj_step(task.model, task.data)
 
   def _place_next_goal(self) -> bool:
-    """Returns True if the episode ends because there is no room for another goal."""
+    """Returns whether the episode ends, because there is no room for another goal."""
     from safety_gymnasium.utils import common_utils
 
     task = self.task
@@ -129,15 +127,15 @@ class Simulation:
     return False
 
   def costs(self) -> dict[str, float]:
-    """Named costs of the current state, as indicators where the task says so."""
+    """Named costs of the current state, as indicators if the task is configured so."""
     task = self.task
     if self._has_static_costs:
       costs = task.calculate_cost()
     else:
       self._forward()
       costs = {}
-      for function in self._cost_functions:
-        costs.update(function())
+      for cost_function in self._cost_functions:
+        costs.update(cost_function())
       costs['cost_sum'] = sum(costs.values())
     if task.cost_conf.constrain_indicator:
       costs = {name: float(value > 0) for name, value in costs.items()}
@@ -156,7 +154,7 @@ class Simulation:
 
 
 def find_task(task_id: str) -> loading.TaskSpec:
-  """Returns the registered specification of a task that `Builder` builds."""
+  """Returns the registration of a task that `Builder` builds."""
   known = {
     name: spec
     for name, spec in loading.tasks().items()

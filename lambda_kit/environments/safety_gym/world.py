@@ -1,8 +1,8 @@
-"""New layouts without the sky.
+"""Compiles new layouts without textures.
 
-safety-gymnasium compiles the MuJoCo model anew at each reset. Nearly all of the 1.4 s that this takes decodes the six
-large pictures of the sky, which never change. Here the world is compiled with pictures of one pixel in their place,
-in about 10 ms. A camera gets a second model, with the sky, compiled once, into which each layout's numbers are copied.
+safety-gymnasium compiles the MuJoCo model at each reset. Nearly all of the 1.4 s that this takes goes into decoding the
+six large pictures of the sky, which never change. Here the world is compiled with one-pixel pictures instead, in about
+10 ms. Cameras use a second model with all textures, compiled once, into which each layout's numbers are copied.
 """
 
 from collections.abc import Iterator
@@ -26,20 +26,20 @@ _STATISTICS = ('extent', 'meaninertia', 'meanmass', 'meansize')
 
 
 def compile_layout(xml: str) -> Any:
-  """Returns an `MjModel` of the world that `xml` describes, with textures of one pixel and MuJoCo 2.3.3's physics."""
+  """Compiles an `MjModel` from MJCF, with one-pixel textures and MuJoCo 2.3.3's physics."""
   pixels = {name: _pixel() for name in _TEXTURE_FILE.findall(xml)}
   return physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(_TEXTURE_FOLDER.sub('', xml), pixels))
 
 
 class PictureModel:
-  """A model with all textures, for cameras. It follows the layouts of a model without."""
+  """A model with all textures, for cameras, which takes over the layouts of a model without them."""
 
   def __init__(self, xml: str):
     self.model = physics.restore_physics(opengl.import_mujoco().MjModel.from_xml_string(xml))
     self._fields = numeric_fields(self.model)
 
   def follow(self, layout: Any) -> None:
-    """Copies everything but the textures from `layout`, an `MjModel` of the same objects."""
+    """Copies everything but textures from `layout`, an `MjModel` of the same objects."""
     if layout.names != self.model.names:
       raise ValueError('The task changed its objects between two episodes; only layouts may change.')
     for name in self._fields:
@@ -50,7 +50,7 @@ class PictureModel:
 
 
 def numeric_fields(model: Any) -> tuple[str, ...]:
-  """Names of a model's arrays, textures left out."""
+  """Names of a model's arrays, except textures."""
   return tuple(
     name for name in dir(model) if not name.startswith(('_', 'tex_')) and isinstance(getattr(model, name), np.ndarray)
   )
@@ -58,7 +58,7 @@ def numeric_fields(model: Any) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def quick_compilation() -> Iterator[None]:
-  """While this is active, safety-gymnasium builds its worlds by `compile_layout`."""
+  """While active, safety-gymnasium builds its worlds with `compile_layout`."""
   loading.safety_gymnasium()
   from safety_gymnasium import world
 
@@ -78,6 +78,6 @@ def _pixel() -> bytes:
 
 @functools.cache
 def _load_yaml(path: str, load: Any, loader: Any) -> Any:
-  """The assets file is read at each reset and takes 26 ms to parse. Its readers don't change what they get."""
+  """The assets file is read at each reset, and takes 26 ms to parse. Its readers don't modify it."""
   with open(path, encoding='utf-8') as file:
     return load(file, Loader=loader)
