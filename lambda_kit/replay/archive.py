@@ -1,4 +1,4 @@
-"""The replay of a run on disk: a file for each episode, appended, never rewritten."""
+"""A run's replay on disk: one file for each episode, written once."""
 
 import os
 import pathlib
@@ -12,13 +12,13 @@ from lambda_kit.replay import offline
 class ReplayArchive:
   """Mirrors a buffer in a folder that is also an offline dataset (`LambdaAgent.offline_data`).
 
-  Saving costs as much as the episodes that are new since the last time. A run that goes on from a checkpoint names the
-  episodes that the buffer held then; later files hold episodes that it will take again.
+  Each save writes only the episodes that are new since the last one. A checkpoint names the episodes that the buffer
+  held when it was taken; a resumed run deletes the files of later ones, and plays those episodes again.
 
   Args:
-    folder: Made by the first save.
-    buffer: What to mirror.
-    compress: Whether to trade time for space: images then take about a fifth.
+    folder: Created by the first save.
+    buffer: The buffer to mirror.
+    compress: Whether to trade time for space: compressed images take about a fifth.
   """
 
   def __init__(self, folder: str | os.PathLike, buffer: buffer_lib.EpisodeBuffer, compress: bool = True):
@@ -28,7 +28,7 @@ class ReplayArchive:
     self._next_number = 0
 
   def save(self) -> tuple[int, int]:
-    """Writes new episodes. Returns the buffer's range of numbers: the first, and one more than the last."""
+    """Writes new episodes. Returns the range of the buffer's episode numbers: the first, and one past the last."""
     self._folder.mkdir(parents=True, exist_ok=True)
     first, next_number = None, self._next_number
     for number, episode in self._buffer.items():
@@ -40,17 +40,17 @@ class ReplayArchive:
     return (next_number if first is None else first), next_number
 
   def restore(self, first: int, next_number: int) -> None:
-    """Fills the buffer with the episodes of a range, and deletes the files beyond it.
+    """Fills the buffer with a range of episodes, and deletes the files after it.
 
     Raises:
-      EpisodeFileError: A file of the range is missing, damaged, or of another task. All files are as they were.
+      EpisodeFileError: A file of the range is missing, damaged, or from another task. No file was changed.
     """
     files = offline.episode_files(self._folder) if self._folder.is_dir() else {}
     missing = [number for number in range(first, next_number) if number not in files]
     if missing:
       raise episodes_lib.EpisodeFileError(
         f'{self._path(missing[0])} is missing, one of {len(missing)} episodes that the checkpoint needs. Restore the '
-        'folder from a backup, or begin a new run.'
+        'folder from a backup, or start a new run.'
       )
     self._buffer.rebuild(
       (number, episodes_lib.read_episode(files[number], self._buffer.header)[0]) for number in range(first, next_number)
@@ -62,7 +62,7 @@ class ReplayArchive:
     self._next_number = next_number
 
   def restore_none(self) -> None:
-    """Deletes all files: the run begins, or begins again because it had no checkpoint yet."""
+    """Deletes all files: the run starts, or starts again because it had no checkpoint yet."""
     if self._folder.is_dir():
       self.prune(sys.maxsize)
       self._remove_partial()
@@ -74,7 +74,7 @@ class ReplayArchive:
         path.unlink()
 
   def _remove_partial(self) -> None:
-    """Deletes what a process left that was killed while it wrote an episode. A run is the only one that writes here."""
+    """Deletes what a killed process left while writing an episode. No other run writes to this folder."""
     for path in self._folder.glob('episode-*.npz.*.partial'):
       path.unlink()
 

@@ -1,4 +1,4 @@
-"""The replay buffer: whole episodes in memory, under a ceiling, and random sequences from them."""
+"""The replay buffer: whole episodes in memory, up to a limit, and random sequences from them."""
 
 import collections
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from lambda_kit.replay import sequences
 
 
 class NotEnoughDataError(errors.UserError):
-  """The buffer has no sequence of the length that was asked for."""
+  """The buffer has no sequence of the configured length."""
 
 
 class _Stored(NamedTuple):
@@ -28,10 +28,10 @@ class _Stored(NamedTuple):
 
 @gin.register
 class EpisodeBuffer:
-  """Stores episodes, drops the oldest ones beyond a ceiling, and samples sequences, uniformly by default.
+  """Stores episodes, drops the oldest when it is full, and samples sequences, uniformly by default.
 
-  Episodes get increasing numbers. A buffer that is rebuilt from the same numbered episodes, and given the same state of
-  its random numbers, samples the same batches. Not for use by several threads at once.
+  Episodes get increasing numbers. A buffer rebuilt from the same numbered episodes and the same state of its random
+  numbers samples the same batches. Not thread-safe.
   """
 
   def __init__(
@@ -47,15 +47,15 @@ class EpisodeBuffer:
     """Makes an empty buffer, which takes no memory yet.
 
     Args:
-      header: The task. Episodes of another one are refused.
+      header: The task. Episodes of other tasks are refused.
       seed: Of the sampling.
       sequence_length: L. Shorter episodes are kept, but never sampled.
-      max_bytes: Ceiling of the memory that stored arrays take. It holds at all times; an unfinished episode in an
-        adder and batches come on top. The default keeps all images of the paper's longest runs.
-      max_episodes: Episodes that are kept, for agents that are to learn from what they do now; None for no such limit.
-      recent_share: Share of a batch that is drawn from the last episodes only, the rest from all of them: so agents
-        learn from what they do now, and forget nothing.
-      recent_episodes: How many the last episodes are.
+      max_bytes: Limit on the memory of stored arrays, which is never exceeded. Batches, and an unfinished episode in
+        an adder, come on top. The default keeps all images of the paper's longest runs.
+      max_episodes: Number of latest episodes to keep, for agents that learn from their current behaviour; None for no
+        such limit.
+      recent_share: Share of each batch that is drawn from the latest episodes only; the rest is drawn from all.
+      recent_episodes: How many episodes count as the latest.
     """
     if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
       raise ValueError(
@@ -72,12 +72,12 @@ class EpisodeBuffer:
     self._max_bytes, self._max_episodes = max_bytes, max_episodes
     self._recent_share, self._recent_episodes = recent_share, recent_episodes
     self._rng = np.random.Generator(np.random.PCG64(seed))
-    self._warned = set()
+    self._warned: set[str] = set()
     self._clear()
 
   def _clear(self) -> None:
     self._stored: collections.deque[_Stored] = collections.deque()
-    self._index: sequences.SequenceIndex | None = None  # Of what is stored; None if that has changed.
+    self._index: sequences.SequenceIndex | None = None  # Of the stored episodes; None if they have changed.
     self._num_bytes = 0
     self._num_steps = 0
     self._next_number = 0
@@ -86,7 +86,7 @@ class EpisodeBuffer:
     """Stores a copy of an episode.
 
     Args:
-      episode: Fits the header.
+      episode: Must fit the header.
       number: Larger than all before. By default, the next one.
 
     Returns:
@@ -99,9 +99,9 @@ class EpisodeBuffer:
     size = episode.num_bytes
     if size > self._max_bytes:
       raise ValueError(
-        f'One episode of {episode.num_steps} agent steps takes {format_bytes(size)}, more than all that '
-        f'the replay may: EpisodeBuffer.max_bytes = {self._max_bytes} '
-        f'({format_bytes(self._max_bytes)}). Raise it, or shorten the episodes.'
+        f'One episode of {episode.num_steps} agent steps takes {format_bytes(size)}, more than the whole replay '
+        f'may take: EpisodeBuffer.max_bytes = {self._max_bytes} ({format_bytes(self._max_bytes)}). Raise it, or '
+        'shorten the episodes.'
       )
     self._index = None
     if self._max_episodes is not None and self.num_episodes == self._max_episodes:
@@ -113,7 +113,7 @@ class EpisodeBuffer:
         f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.',
       )
       self._drop_oldest()
-    # A copy, so that nobody else can change it, and no larger array stays alive because this is a part of it.
+    # A copy, so that nobody else can change it, and so that it is no view that keeps a larger array alive.
     episode = episodes_lib.Episode(
       **episodes_lib.unflatten({name: _read_only_copy(array) for name, array in episodes_lib.flatten(episode).items()})
     )
@@ -124,7 +124,7 @@ class EpisodeBuffer:
     if episode.num_steps + 1 < self._length:
       self._warn_once(
         'short',
-        f'Episode {number} has {episode.num_steps + 1} moments, fewer than '
+        f'Episode {number} has {episode.num_steps + 1} time steps, fewer than '
         f'EpisodeBuffer.sequence_length = {self._length}: such episodes are never sampled.',
       )
     return number
@@ -135,10 +135,10 @@ class EpisodeBuffer:
     self._num_steps -= oldest.episode.num_steps
 
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
-    """Chooses the sequences of n batches, with replacement, among all within one stored episode.
+    """Draws the sequences of n batches, with replacement. A sequence lies within one episode.
 
-    The first `recent_share` of each batch is of the last episodes. One call for n batches and n calls for one draw the
-    same sequences.
+    The first `recent_share` of each batch is from the latest episodes. One call for n batches draws the same sequences
+    as n calls for one batch.
     """
     if self._index is None:
       self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
@@ -146,10 +146,10 @@ class EpisodeBuffer:
       raise NotEnoughDataError(
         f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
         f'{self.num_steps} agent steps in all, and EpisodeBuffer.sequence_length = {self._length} needs one episode '
-        f'of at least {self._length - 1}. Lower sequence_length, gather more random steps before the first update '
-        '(PeriodicUpdates.first), or give an offline dataset.'
+        f'of at least {self._length - 1}. Lower sequence_length, collect more random steps before the first update '
+        '(PeriodicUpdates.first), or start from an offline dataset (LambdaAgent.offline_data).'
       )
-    # The oldest sequence that each row of a batch may be.
+    # The oldest sequence that each row may be.
     is_recent = np.arange(batch_size) < round(self._recent_share * batch_size)
     first = np.where(is_recent, self._index.first_of_last(self._recent_episodes), 0)
     return sequences.Draws(self._index, self._rng.integers(first, self._index.total, size=(num_batches, batch_size)))
@@ -158,20 +158,19 @@ class EpisodeBuffer:
     """A batch of sequences in new NumPy arrays [B, L, ...]: algorithm 2, line 4."""
     return self.draw(1, batch_size).batch(0)
 
-  def items(self, first_number: int = 0) -> Iterator[tuple[int, episodes_lib.Episode]]:
-    """Stored episodes (read-only) with their numbers, from `first_number` on, oldest first."""
+  def items(self) -> Iterator[tuple[int, episodes_lib.Episode]]:
+    """The numbers of the stored episodes and the episodes (read-only), oldest first."""
     for stored in tuple(self._stored):
-      if stored.number >= first_number:
-        yield stored.number, stored.episode
+      yield stored.number, stored.episode
 
   def rebuild(self, items: Iterable[tuple[int, episodes_lib.Episode]]) -> None:
-    """Replaces the content by what another buffer's `items` gave, numbers included."""
+    """Replaces the content by another buffer's `items`."""
     self._clear()
     for number, episode in items:
       self.add(episode, number)
 
   def rng_state(self) -> dict[str, Any]:
-    """The state of the sampling, as JSON can hold it (with integers of 128 bits)."""
+    """The state of the sampling's random numbers. JSON can hold it, with integers of 128 bits."""
     return dict(self._rng.bit_generator.state)
 
   def set_rng_state(self, state: dict[str, Any]) -> None:
@@ -200,16 +199,11 @@ class EpisodeBuffer:
     """Agent steps of all stored episodes."""
     return self._num_steps
 
-  @property
-  def next_number(self) -> int:
-    """The number of the next episode: as many as there ever were, unless numbers were skipped."""
-    return self._next_number
-
   def warn_if_short(self, environment_steps: int, episode_length: int | None) -> float:
-    """Warns if the buffer can't keep all data of a run, or if the machine can't.
+    """Warns if the buffer or the machine's memory can't hold all data of a run.
 
     Args:
-      environment_steps: Of the whole run.
+      environment_steps: Simulator steps of the whole run.
       episode_length: Simulator steps of an episode; None if unknown.
 
     Returns:
@@ -230,7 +224,7 @@ class EpisodeBuffer:
     machine = _machine_bytes()
     if machine is not None and min(needed, self._max_bytes) > machine:
       logging.warning(
-        'The replay will grow to %s, and this machine has %s of memory: the run will likely be killed. Lower '
+        'The replay will grow to %s, but this machine has %s of memory: the run will probably be killed. Lower '
         'EpisodeBuffer.max_bytes.',
         format_bytes(min(needed, self._max_bytes)),
         format_bytes(machine),
@@ -244,21 +238,20 @@ class EpisodeBuffer:
 
 
 def estimate_bytes(header: episodes_lib.Header, environment_steps: int, episode_length: int | None) -> int:
-  """Bytes that all episodes of a run take.
+  """Bytes that all episodes of a run take. An episode has one time step more than agent steps.
 
   Args:
     header: Shapes, dtypes and the action repeat.
     environment_steps: Simulator steps of the run.
-    episode_length: Simulator steps of an episode, which has one time step more than agent steps; None takes the run
-      for one episode.
+    episode_length: Simulator steps of an episode; None counts the run as one episode.
   """
   repeat, episode_length = header.action_repeat, episode_length or environment_steps
   agent_steps, num_episodes = -(-environment_steps // repeat), -(-environment_steps // episode_length)
-  return (agent_steps + num_episodes) * header.bytes_per_moment
+  return (agent_steps + num_episodes) * header.bytes_per_time_step
 
 
 def format_bytes(count: float) -> str:
-  """A number of bytes for people: '12.3 GiB'."""
+  """A number of bytes in a readable unit: '12.3 GiB'."""
   for unit in ('bytes', 'KiB', 'MiB'):
     if count < 1024:
       return f'{count:.4g} {unit}'
@@ -273,7 +266,7 @@ def _read_only_copy(array: np.ndarray) -> np.ndarray:
 
 
 def _machine_bytes() -> int | None:
-  """Memory of this machine, or of the container that we are in; None if unknown."""
+  """Memory of this machine, or of the container that this process runs in; None if unknown."""
   known = []
   try:
     known.append(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES'))

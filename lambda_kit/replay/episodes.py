@@ -1,4 +1,4 @@
-"""Episodes, the unit in which experience is stored, and the files that hold one each."""
+"""Episodes, the unit of stored experience, and their files."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -21,7 +21,7 @@ _VERSION = 1
 
 
 class Episode(NamedTuple):
-  """T agent steps, hence T + 1 moments. Entries of index t belong to the moment of o_t, as in `types.Trajectory`."""
+  """T agent steps, so T + 1 time steps. Entries of index t belong to the time step of o_t, as in a `Trajectory`."""
 
   observation: Mapping[str, np.ndarray]  # [T + 1, ...], in the dtype of the header: images uint8, vectors float32.
   action: np.ndarray  # [T + 1, A] float32, a_{t-1}, which led to o_t; 0 first.
@@ -40,15 +40,15 @@ class Episode(NamedTuple):
 
 
 class EpisodeFileError(errors.UserError, ValueError):
-  """A file that can't be used as an episode. The message names the file and the remedy."""
+  """A file can't be used as an episode. The message names the file and the remedy."""
 
 
 class WrongTaskError(EpisodeFileError):
-  """A file with an episode of another task."""
+  """A file holds an episode of another task."""
 
 
 class Field(NamedTuple):
-  """One moment of an array: the episode has one more axis in front."""
+  """The shape and type of an array at one time step. In an episode, the time axis comes first."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -94,11 +94,11 @@ class Header:
     }
 
   @property
-  def bytes_per_moment(self) -> int:
+  def bytes_per_time_step(self) -> int:
     return sum(int(np.prod(field.shape)) * np.dtype(field.dtype).itemsize for field in self.fields.values())
 
   def differences(self, expected: 'Header') -> list[str]:
-    """Says in what this header is not the expected one; empty if the episodes of both can be mixed."""
+    """How this header differs from the expected one; empty if their episodes can be mixed."""
     found = []
     if self.task != expected.task:
       found.append(f'task is {self.task!r} instead of {expected.task!r}')
@@ -121,7 +121,7 @@ class Header:
     if not isinstance(values, dict) or values.get('format') != _FORMAT:
       raise ValueError(f'its header does not say that it is a {_FORMAT}')
     if values['version'] != _VERSION:
-      raise ValueError(f'it has version {values["version"]} of the format, and this code reads version {_VERSION}')
+      raise ValueError(f'it has version {values["version"]} of the format, but this code reads version {_VERSION}')
     observations = {name: Field(tuple(shape), dtype) for name, (shape, dtype) in values['observations'].items()}
     return cls(
       values['task'],
@@ -151,24 +151,24 @@ def unflatten(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(episode: Episode, header: Header) -> None:
-  """Raises a ValueError if an episode is not what its header says, or has numbers that are not finite."""
+  """Raises a ValueError if an episode doesn't match its header, or has non-finite entries."""
   arrays, fields = flatten(episode), header.fields
   if arrays.keys() != fields.keys():
-    raise ValueError(f'The episode has {sorted(arrays)}, its task {sorted(fields)}.')
-  moments = len(episode.reward)
-  if moments < 2:
-    raise ValueError(f'An episode has at least 2 moments, got {moments}.')
+    raise ValueError(f'The episode has {sorted(arrays)}, but its task has {sorted(fields)}.')
+  length = len(episode.reward)  # T + 1
+  if length < 2:
+    raise ValueError(f'An episode has at least 2 time steps, got {length}.')
   for name, field in fields.items():
     array = arrays[name]
-    if array.shape != (moments, *field.shape) or array.dtype != field.dtype:
+    if array.shape != (length, *field.shape) or array.dtype != field.dtype:
       raise ValueError(
-        f'{name} of an episode with {moments} moments is {array.dtype} {list(array.shape)} instead of '
-        f'{field.dtype} {[moments, *field.shape]}.'
+        f'{name} of an episode with {length} time steps is {array.dtype} {list(array.shape)} instead of '
+        f'{field.dtype} {[length, *field.shape]}.'
       )
     if array.dtype.kind == 'f' and not np.isfinite(array).all():
       raise ValueError(
-        f'{name} has entries that are not finite, first at moment '
-        f'{np.argwhere(~np.isfinite(array))[0][0]} of {moments}.'
+        f'{name} has entries that are not finite, first at time step '
+        f'{np.argwhere(~np.isfinite(array))[0][0]} of {length}.'
       )
 
 
@@ -179,10 +179,10 @@ def write_episode(
 
   Args:
     path: Its folder must exist.
-    episode: Fits the header.
+    episode: Must fit the header.
     header: Goes into the file.
-    compress: Whether to trade time for space: 6 MB of images become 1.3 in 0.15 s.
-    overwrite: Whether to replace a file of that name. Otherwise `FileExistsError` is raised.
+    compress: Whether to trade time for space: 6 MB of images become 1.3 MB in 0.15 s.
+    overwrite: Whether to replace a file of that name; if not, a `FileExistsError` is raised.
   """
   check(episode, header)
   path = pathlib.Path(path)
@@ -203,15 +203,15 @@ def write_episode(
   except FileExistsError:
     raise
   except OSError as error:
-    raise OSError(error.errno, f'The episode can not be written: {error.strerror or error}', str(path)) from error
+    raise OSError(error.errno, f'The episode cannot be written: {error.strerror or error}', str(path)) from error
 
 
 def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tuple[Episode, Header]:
   """Reads a file and checks it.
 
   Args:
-    path: Of a file made by `write_episode`.
-    expected: The task that the episode must belong to. By default any.
+    path: A file written by `write_episode`.
+    expected: The task that the episode must belong to. By default, any.
 
   Returns:
     The episode and the header of its file.
@@ -220,7 +220,7 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
     EpisodeFileError: The file is damaged.
     WrongTaskError: It belongs to another task.
   """
-  with open(path, 'rb') as file:  # Outside of what follows: a missing file is no damaged one.
+  with open(path, 'rb') as file:  # Outside the `try`: a missing file is not a damaged one.
     try:
       with zipfile.ZipFile(file) as archive:
         header = Header.from_json(str(_read_array(archive, 'header')))
@@ -228,7 +228,7 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
         if not differences:
           episode = Episode(**unflatten({name: _read_array(archive, name) for name in header.fields}))
           check(episode, header)
-    except Exception as error:  # The zip and npy readers raise whatever rubbish leads them to.
+    except Exception as error:  # The zip and npy readers can raise anything on a damaged file.
       raise EpisodeFileError(
         f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
         'Copy it again from its source; from a dataset, it may also be removed.'
@@ -242,7 +242,7 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
 
 
 def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bool) -> None:
-  """Does what `np.savez` does, with a faster compression than that of `np.savez_compressed`."""
+  """Like `np.savez_compressed`, but compresses faster, and only if asked to."""
   compression = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
   with zipfile.ZipFile(file, 'w', compression, compresslevel=1) as archive:
     for name, array in arrays.items():
@@ -251,13 +251,13 @@ def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bo
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-  # Read as a whole, which verifies the checksum, before any of it is believed.
+  # Read as a whole first, which verifies the checksum.
   content = io.BytesIO(archive.read(f'{name}.npy'))
   return np.lib.format.read_array(content, allow_pickle=False)
 
 
 def _rename_to_new(source: pathlib.Path, target: pathlib.Path) -> None:
-  """Gives a file its name unless another one has it, even if that one comes at the same time."""
+  """Renames a file unless the target exists, even if it is created at the same time."""
   try:
     os.link(source, target)
   except OSError as error:

@@ -1,4 +1,4 @@
-"""The sequences of length L within episodes, numbered, and batches of them."""
+"""Numbers the sequences of length L within episodes, and gathers batches of them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,9 +10,9 @@ from lambda_kit.replay import episodes as episodes_lib
 
 
 class SequenceIndex(NamedTuple):
-  """Numbers all sequences that lie within one episode: 0, 1, ... by episode, then by their first moment.
+  """Numbers all sequences that lie within one episode: 0, 1, ... by episode, then by their first time step.
 
-  A uniform number is hence a uniform sequence, and an episode is met in proportion to the sequences it has.
+  So a uniform number is a uniform sequence, and episodes are drawn in proportion to the number of their sequences.
   """
 
   episodes: tuple[episodes_lib.Episode, ...]  # E of them.
@@ -22,7 +22,7 @@ class SequenceIndex(NamedTuple):
 
   @classmethod
   def of(cls, episodes: Sequence[episodes_lib.Episode], length: int) -> 'SequenceIndex':
-    # T + 1 moments have T + 2 - L sequences.
+    # T + 1 time steps have T + 2 - L sequences.
     counts = np.fromiter((max(episode.num_steps + 2 - length, 0) for episode in episodes), np.int64, len(episodes))
     ends = np.cumsum(counts)
     return cls(tuple(episodes), ends - counts, ends, length)
@@ -32,16 +32,16 @@ class SequenceIndex(NamedTuple):
     return int(self.ends[-1]) if len(self.ends) else 0
 
   def first_of_last(self, num_episodes: int) -> int:
-    """The number of the first sequence of the last episodes; 0 where these have none."""
+    """The number of the first sequence of the last episodes; 0 if they have none."""
     first = int(self.begins[-min(num_episodes, len(self.begins))])
     return first if first < self.total else 0
 
   def gather(self, numbers: np.ndarray) -> types.Trajectory:
-    """The sequences of the given numbers [B], copied into new arrays [B, L, ...]."""
-    # Episodes without sequences end where their predecessors do, and are passed over.
+    """Copies the sequences with the given numbers [B] into new arrays [B, L, ...]."""
+    # An episode without sequences has the same end as its predecessor, and is skipped.
     owners = np.searchsorted(self.ends, numbers, side='right')
     starts = numbers - self.begins[owners]
-    # Always new arrays: JAX uses the memory of NumPy arrays without a copy on the CPU.
+    # Always new arrays: on the CPU, JAX uses the memory of NumPy arrays without copying it.
     batch = {
       name: np.empty((len(numbers), self.length, *array.shape[1:]), array.dtype)
       for name, array in episodes_lib.flatten(self.episodes[owners[0]]).items()
@@ -53,12 +53,12 @@ class SequenceIndex(NamedTuple):
 
 
 class Draws(NamedTuple):
-  """Batches that are chosen but not yet copied. Later changes of the buffer don't change them.
+  """Batches that are drawn but not copied yet. Later changes of the buffer don't affect them.
 
-  Any thread may copy them. They keep their episodes alive, also those that the buffer has dropped since.
+  Any thread may copy them. They keep their episodes alive, even if the buffer drops them.
   """
 
-  index: SequenceIndex
+  source: SequenceIndex
   numbers: np.ndarray  # [n, B]
 
   @property
@@ -67,4 +67,4 @@ class Draws(NamedTuple):
 
   def batch(self, i: int) -> types.Trajectory:
     """Batch i of n, [B, L, ...]."""
-    return self.index.gather(self.numbers[i])
+    return self.source.gather(self.numbers[i])

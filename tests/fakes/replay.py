@@ -18,7 +18,7 @@ HEADER = episodes.Header(
 
 
 def make_episode(number: int, num_steps: int, terminal: bool = False) -> episodes.Episode:
-  """Moment t of episode n has the vector (n, t), the image t mod 256, and 1000 n + t everywhere else."""
+  """Time step t of episode n has the vector (n, t), the image t mod 256, and 1000 n + t everywhere else."""
   times = np.arange(num_steps + 1, dtype=np.float32)
   where = 1000.0 * number + times
   ends = np.zeros_like(times)

@@ -16,7 +16,7 @@ from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 from tests.fakes import replay as fakes
 
-_MOMENT = fakes.HEADER.bytes_per_moment
+_TIME_STEP = fakes.HEADER.bytes_per_time_step
 
 
 def _make(lengths, **kwargs) -> buffer_lib.EpisodeBuffer:
@@ -117,7 +117,7 @@ class TestSampling:
     assert many.rng_state() == one.rng_state()
 
   def test_draws_outlive_changes_of_the_buffer(self):
-    buffer, unchanged = _make([9, 9], max_bytes=20 * _MOMENT), _make([9, 9])
+    buffer, unchanged = _make([9, 9], max_bytes=20 * _TIME_STEP), _make([9, 9])
     draws = buffer.draw(2, batch_size=8)
     buffer.add(fakes.make_episode(7, 18))  # Drops both.
     assert buffer.num_episodes == 1
@@ -140,7 +140,7 @@ class TestSampling:
     buffer = _make([1, 1, 5], sequence_length=4)
     assert buffer.num_episodes == 3
     assert set(buffer.sample(50).observation['vector'][..., 0].flat) == {2.0}
-    assert len(warnings) == 1 and 'Episode 0 has 2 moments' in warnings[0] and 'never sampled' in warnings[0]
+    assert len(warnings) == 1 and 'Episode 0 has 2 time steps' in warnings[0] and 'never sampled' in warnings[0]
 
   def test_a_batch_of_the_papers_size_takes_milliseconds(self):
     header = episodes.Header('paper', {'image': episodes.Field((64, 64, 3), 'uint8')}, (2,), ('hazards',), 2)
@@ -171,7 +171,7 @@ class TestMemory:
   @hypothesis.given(st.lists(st.integers(1, 19), max_size=20), st.integers(20, 60))
   @hypothesis.settings(deadline=None)
   def test_the_oldest_episodes_make_room(self, lengths, max_moments):
-    buffer = _make([], max_bytes=max_moments * _MOMENT)
+    buffer = _make([], max_bytes=max_moments * _TIME_STEP)
     for number, length in enumerate(lengths):
       assert buffer.add(fakes.make_episode(number, length)) == number
       # What is kept is as many of the newest as fit.
@@ -185,13 +185,12 @@ class TestMemory:
       assert [stored for stored, _ in items] == kept
       assert buffer.num_episodes == len(kept)
       assert buffer.num_steps == sum(lengths[stored] for stored in kept)
-      assert buffer.num_bytes == sum(episode.num_bytes for _, episode in items) <= max_moments * _MOMENT
+      assert buffer.num_bytes == sum(episode.num_bytes for _, episode in items) <= max_moments * _TIME_STEP
       for stored, episode in items:
         fakes.assert_equal(episode, fakes.make_episode(stored, lengths[stored]))
-    assert buffer.next_number == len(lengths)
 
   def test_dropped_episodes_are_never_sampled(self):
-    buffer = _make([9, 9, 9], max_bytes=20 * _MOMENT)
+    buffer = _make([9, 9, 9], max_bytes=20 * _TIME_STEP)
     assert set(buffer.sample(100).observation['vector'][..., 0].flat) == {1.0, 2.0}
     buffer.add(fakes.make_episode(3, 9))
     assert set(buffer.sample(100).observation['vector'][..., 0].flat) == {2.0, 3.0}
@@ -199,14 +198,14 @@ class TestMemory:
   def test_the_last_episodes_are_kept_by_number(self):
     buffer = _make([9, 4, 9, 9], max_episodes=2)
     assert [number for number, _ in buffer.items()] == [2, 3] and buffer.num_steps == 18
-    assert buffer.num_bytes == 20 * _MOMENT
+    assert buffer.num_bytes == 20 * _TIME_STEP
     buffer.rebuild(list(buffer.items()))
     assert [number for number, _ in buffer.items()] == [2, 3]
     with pytest.raises(ValueError, match='max_episodes = 0'):
       _make([], max_episodes=0)
 
   def test_the_ceiling_holds_for_memory_as_the_interpreter_counts_it(self):
-    moments, max_bytes = 20_000, 10 * 20_000 * _MOMENT
+    moments, max_bytes = 20_000, 10 * 20_000 * _TIME_STEP
     given = fakes.make_episode(0, moments - 1)
     buffer = _make([], max_bytes=max_bytes)
     tracemalloc.start()
@@ -240,13 +239,13 @@ class TestMemory:
       stored.reward[0] = 1.0
 
   def test_an_episode_beyond_the_ceiling_is_refused_and_nothing_is_dropped(self):
-    buffer = _make([3], max_bytes=10 * _MOMENT)
+    buffer = _make([3], max_bytes=10 * _TIME_STEP)
     with pytest.raises(ValueError, match=r'10 agent steps takes 440 bytes.*max_bytes = 400 \(400 bytes\)'):
       buffer.add(fakes.make_episode(1, 10))
-    assert [number for number, _ in buffer.items()] == [0] and buffer.next_number == 1
+    assert [number for number, _ in buffer.items()] == [0]
 
   def test_the_first_drop_is_warned_of_once(self, warnings):
-    _make([4] * 9, max_bytes=15 * _MOMENT)
+    _make([4] * 9, max_bytes=15 * _TIME_STEP)
     assert len(warnings) == 1 and 'max_bytes = 600 (600 bytes). From now on, the oldest' in warnings[0]
 
   def test_estimate_is_what_the_episodes_take(self):
@@ -268,7 +267,7 @@ class TestMemory:
   def test_a_machine_that_is_too_small_is_warned_of(self, warnings, monkeypatch):
     monkeypatch.setattr(buffer_lib, '_machine_bytes', lambda: 2**30)
     assert _make([]).warn_if_short(100_000_000, episode_length=1000) == 1.0
-    assert len(warnings) == 1 and 'grow to 3.729 GiB, and this machine has 1 GiB' in warnings[0]
+    assert len(warnings) == 1 and 'grow to 3.729 GiB, but this machine has 1 GiB' in warnings[0]
 
   def test_memory_of_this_machine(self):
     assert buffer_lib._machine_bytes() is None or buffer_lib._machine_bytes() > 2**27
@@ -278,7 +277,7 @@ class TestResuming:
   @hypothesis.given(st.lists(st.integers(2, 19), min_size=1, max_size=12), st.integers(0, 20), st.integers(1, 4))
   @hypothesis.settings(deadline=None)
   def test_a_rebuilt_buffer_goes_on_in_the_same_way(self, lengths, draws, more):
-    make = lambda: _make([], max_bytes=50 * _MOMENT, sequence_length=2, seed=5)
+    make = lambda: _make([], max_bytes=50 * _TIME_STEP, sequence_length=2, seed=5)
     buffer, rebuilt = make(), make()
     for number, length in enumerate(lengths):
       buffer.add(fakes.make_episode(number, length))
@@ -292,9 +291,6 @@ class TestResuming:
       assert rebuilt.add(fakes.make_episode(1, 18)) == buffer.add(fakes.make_episode(1, 18))
     assert [number for number, _ in rebuilt.items()] == [number for number, _ in buffer.items()]
     assert (rebuilt.num_bytes, rebuilt.num_steps) == (buffer.num_bytes, buffer.num_steps)
-
-  def test_items_since_a_number(self):
-    assert [number for number, _ in _make([3, 3, 3, 3]).items(first_number=2)] == [2, 3]
 
   def test_numbers_increase(self):
     buffer = _make([])

@@ -23,9 +23,9 @@ _DTYPES = ('uint8', 'int8', 'uint16', 'int32', 'int64', 'bool', 'float16', 'floa
 _NAMES = st.text(st.characters(codec='utf-8', exclude_characters='\x00'), min_size=1, max_size=10)
 
 
-def _arrays(field: episodes.Field, moments: int) -> st.SearchStrategy[np.ndarray]:
+def _arrays(field: episodes.Field, length: int) -> st.SearchStrategy[np.ndarray]:
   elements = dict(allow_nan=False, allow_infinity=False) if field.dtype.startswith('float') else {}
-  return hnp.arrays(field.dtype, (moments, *field.shape), elements=elements)
+  return hnp.arrays(field.dtype, (length, *field.shape), elements=elements)
 
 
 @st.composite
@@ -40,8 +40,8 @@ def _headed_episodes(draw) -> tuple[episodes.Header, episodes.Episode]:
     constraint_names=tuple(draw(st.lists(st.text(max_size=5), max_size=3))),
     action_repeat=draw(st.integers(1, 8)),
   )
-  moments = draw(st.integers(2, 5))
-  arrays = {name: draw(_arrays(field, moments)) for name, field in header.fields.items()}
+  length = draw(st.integers(2, 5))
+  arrays = {name: draw(_arrays(field, length)) for name, field in header.fields.items()}
   return header, episodes.Episode(**episodes.unflatten(arrays))
 
 
@@ -79,10 +79,10 @@ def test_header_of_an_environment_stores_floats_as_float32():
   )
 
 
-def test_bytes_of_a_moment_are_those_of_the_arrays():
+def test_bytes_of_a_time_step_are_those_of_the_arrays():
   # The vector has 2 * 4 bytes, the image 12, action and reward 4 each, the costs 2 * 4, terminal 4.
-  assert fakes.HEADER.bytes_per_moment == 8 + 12 + 4 + 4 + 8 + 4
-  assert fakes.make_episode(0, 6).num_bytes == 7 * fakes.HEADER.bytes_per_moment
+  assert fakes.HEADER.bytes_per_time_step == 8 + 12 + 4 + 4 + 8 + 4
+  assert fakes.make_episode(0, 6).num_bytes == 7 * fakes.HEADER.bytes_per_time_step
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_archives_of_others_and_of_later_versions_are_refused(tmp_path):
 def test_arrays_that_deny_their_header_are_refused(tmp_path):
   arrays = episodes.flatten(fakes.make_episode(0, 3)) | {'reward': np.zeros(3, np.float32)}
   np.savez(tmp_path / 'e.npz', header=np.array(fakes.HEADER.to_json()), **arrays)
-  with pytest.raises(episodes.EpisodeFileError, match='e.npz is damaged.*with 3 moments is'):
+  with pytest.raises(episodes.EpisodeFileError, match='e.npz is damaged.*with 3 time steps is'):
     episodes.read_episode(tmp_path / 'e.npz')
 
 
@@ -195,7 +195,7 @@ def test_a_full_disk_leaves_nothing_behind_and_names_the_file(tmp_path, monkeypa
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
   monkeypatch.setattr(os, 'fsync', fail)
-  with pytest.raises(OSError, match='The episode can not be written: No space left.*e.npz') as info:
+  with pytest.raises(OSError, match='The episode cannot be written: No space left.*e.npz') as info:
     episodes.write_episode(tmp_path / 'e.npz', fakes.make_episode(1, 3), fakes.HEADER)
   assert info.value.errno == errno.ENOSPC
   assert not os.listdir(tmp_path)
@@ -204,11 +204,14 @@ def test_a_full_disk_leaves_nothing_behind_and_names_the_file(tmp_path, monkeypa
 @pytest.mark.parametrize(
   'change, message',
   [
-    (dict(reward=np.zeros(5, np.float64)), r'reward of an episode with 5 moments is float64 \[5\] instead of float32'),
+    (
+      dict(reward=np.zeros(5, np.float64)),
+      r'reward of an episode with 5 time steps is float64 \[5\] instead of float32',
+    ),
     (dict(cost=np.zeros((5, 1), np.float32)), r'cost .* is float32 \[5, 1\] instead of float32 \[5, 2\]'),
     (dict(action=np.zeros((4, 1), np.float32)), r'action .* is float32 \[4, 1\] instead of float32 \[5, 1\]'),
     (dict(observation={}), "its task .*'observation/image'"),
-    (dict(reward=np.array([0, 0, np.inf, 0, 0], np.float32)), 'reward has entries .* not finite, first at moment 2'),
+    (dict(reward=np.array([0, 0, np.inf, 0, 0], np.float32)), 'reward has entries .* not finite, first at time step 2'),
   ],
 )
 def test_episodes_that_deny_their_header_are_not_written(tmp_path, change, message):
@@ -217,6 +220,6 @@ def test_episodes_that_deny_their_header_are_not_written(tmp_path, change, messa
   assert not os.listdir(tmp_path)
 
 
-def test_one_moment_is_no_episode():
-  with pytest.raises(ValueError, match='at least 2 moments, got 1'):
+def test_one_time_step_is_no_episode():
+  with pytest.raises(ValueError, match='at least 2 time steps, got 1'):
     episodes.check(fakes.make_episode(0, 0), fakes.HEADER)

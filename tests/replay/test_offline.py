@@ -49,9 +49,13 @@ def test_saving_again_adds_and_never_overwrites(tmp_path):
 
 
 def test_two_writers_can_share_a_folder(tmp_path):
-  writers = [offline.EpisodeWriter(tmp_path, fakes.HEADER) for _ in range(2)]
-  for number in range(6):
-    writers[number % 2].write(fakes.make_episode(number, 3))
+
+  def episodes_of_one():
+    for number in range(3):
+      offline.save_dataset(tmp_path, [fakes.make_episode(number, 3)], fakes.HEADER)  # The other one.
+      yield fakes.make_episode(3 + number, 3)
+
+  offline.save_dataset(tmp_path, episodes_of_one(), fakes.HEADER)
   assert sorted(_numbers(tmp_path)) == list(range(6))
 
 
@@ -59,7 +63,8 @@ def test_numbers_beyond_six_digits_stay_in_order(tmp_path):
   for name in (999_999, 1_000_000, 2):
     episodes.write_episode(tmp_path / f'episode-{name:06d}.npz', fakes.make_episode(name % 1000, 3), fakes.HEADER)
   assert _numbers(tmp_path) == [2, 999, 0]
-  assert offline.EpisodeWriter(tmp_path, fakes.HEADER).next_number == 1_000_001
+  offline.save_dataset(tmp_path, _episodes(0), fakes.HEADER)
+  assert (tmp_path / 'episode-1000001.npz').is_file()
 
 
 def test_other_files_are_no_matter(tmp_path):
@@ -70,7 +75,7 @@ def test_other_files_are_no_matter(tmp_path):
 
 
 def test_missing_and_empty_folders_are_named_at_once(tmp_path):
-  with pytest.raises(FileNotFoundError, match=f'no dataset folder {tmp_path}/none. Give a folder'):
+  with pytest.raises(FileNotFoundError, match=f'no dataset folder {tmp_path}/none. Give the replay folder'):
     offline.load_dataset(tmp_path / 'none', fakes.HEADER)
   (tmp_path / 'notes.txt').touch()
   with pytest.raises(FileNotFoundError, match=f'{tmp_path} has no episodes.*episode-000000.npz'):
@@ -82,7 +87,7 @@ def test_a_dataset_of_another_task_is_refused(tmp_path):
   with pytest.raises(episodes.WrongTaskError, match="episode-000000.npz .*task is 'fake' instead of 'other'"):
     list(offline.load_dataset(tmp_path, _OTHER))
   with pytest.raises(episodes.WrongTaskError, match="episode-000000.npz .*task is 'fake' instead of 'other'"):
-    offline.EpisodeWriter(tmp_path, _OTHER)
+    offline.save_dataset(tmp_path, _episodes(0), _OTHER)
 
 
 def test_mixed_tasks_are_refused(tmp_path):
