@@ -1,4 +1,4 @@
-"""A whole experiment: its parts, built and wired as the configuration says."""
+"""A whole experiment: its parts, built and wired from the configuration."""
 
 from collections.abc import Sequence
 import contextlib
@@ -22,7 +22,7 @@ DEFAULT_COST_LIMIT = 25.0  # The paper's.
 
 @dataclasses.dataclass(frozen=True)
 class Seeds:
-  """Independent seeds for everything random in a run."""
+  """Independent seeds for all random parts of a run."""
 
   environment: int
   evaluation_environment: int
@@ -38,7 +38,7 @@ class Seeds:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What an experiment is to do, beside its parts; see `build`."""
+  """Settings of a run that no part needs; see `build`."""
 
   environment_steps: int
   evaluate_every: int
@@ -53,11 +53,11 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-  """The parts of an experiment, ready to run. A context, at whose end they are closed."""
+  """The parts of an experiment, ready to run. A context manager that closes them."""
 
   spec: core.EnvironmentSpec
   environment: core.Environment
-  # One of its own, so that an evaluation in the middle of training doesn't disturb its episodes.
+  # Separate, so that an evaluation doesn't disturb the episodes of training.
   evaluation_environment: core.Environment
   agent: core.Agent
   builder: core.AgentBuilder
@@ -65,7 +65,7 @@ class Experiment:
   learner: core.Learner
   actor: core.Actor
   evaluator: evaluation.Evaluator
-  loop: environment_loop.EnvironmentLoop
+  loop: environment_loop.Loop
   settings: Settings
   seeds: Seeds
 
@@ -106,21 +106,21 @@ def build(
   Args:
     environment_factory: Makes the environments of training and evaluation.
     agent: The agent's configuration.
-    schedule: How many updates are due after how many environment steps; None for a loop that needs no schedule.
+    schedule: Number of updates due by environment steps; None for a loop that needs no schedule.
     loop_factory: Makes the loop of acting and learning.
     environment_steps: Length of the training.
-    cost_limit: d, the most that an episode's costs may sum up to; one for all constraints, or one for each.
-    seed: Everything random in the run follows from it.
-    evaluate_every: Environment steps between two evaluations. There is one at the end in any case.
-    evaluation_episodes: E, the episodes of an evaluation.
+    cost_limit: d, the limit on the summed costs of an episode; one for all constraints, or one for each.
+    seed: Determines everything random in the run.
+    evaluate_every: Environment steps between two evaluations. There is always one at the end.
+    evaluation_episodes: E, the number of episodes in an evaluation.
     with_video: Whether to film the first episode of the last evaluation, and to let the agent's model, if it has one,
-      predict how it begins.
-    checkpoint_steps: Environment steps between two checkpoints. There is one after each evaluation in any case.
-    checkpoint_seconds: Seconds between two checkpoints: what is due first counts.
-    keep_checkpoints: How many of the last checkpoints stay, beside the best safe one.
-    max_failed_episodes: Episodes whose environment may raise an error before the run stops with it.
-    symptoms: Of usual troubles, of which the run warns when they begin.
-    title: Names the run in the terminal and above the figure.
+      predict how that episode begins.
+    checkpoint_steps: Environment steps between two checkpoints. There is always one after each evaluation.
+    checkpoint_seconds: Seconds between two checkpoints; whichever is due first counts.
+    keep_checkpoints: Number of latest checkpoints to keep, in addition to the best safe one.
+    max_failed_episodes: Number of episodes that may fail with an error of the environment before the run stops.
+    symptoms: Common failures that the run warns about.
+    title: Name of the run in the terminal and above the figure.
   """
   counts = dict(
     environment_steps=environment_steps,
@@ -144,7 +144,7 @@ def build(
     seed,
   )
   seeds = Seeds.derive(seed)
-  with contextlib.ExitStack() as opened:  # Closed again if anything fails.
+  with contextlib.ExitStack() as opened:  # Closes what was opened if anything fails.
     try:
       environment = environment_factory(seed=seeds.environment)
       opened.callback(environment.close)
@@ -153,7 +153,7 @@ def build(
       replay = builder.make_replay(environment_steps, seeds.replay)
       learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)
       actor = actor_lib.Actor(
-        builder.make_actor_core(evaluation=False), learner, seeds.actor, builder.make_adder(replay)
+        builder.make_actor_core(evaluation=False), learner, seeds.actor, builder.make_adder(replay, learner)
       )
       evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
       opened.callback(evaluation_environment.close)

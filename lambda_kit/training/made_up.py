@@ -1,4 +1,4 @@
-"""Data of random numbers in the shapes of an environment: what a dry run learns from."""
+"""Random data in the shapes of an environment, for dry runs."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from lambda_kit import types
 def observations(
   observation_specs: Mapping[str, specs.Array], leading: tuple[int, ...], rng: np.random.Generator
 ) -> types.Observation:
-  """Observations [*leading, ...]: bytes for images, normal numbers for all else."""
+  """Returns observations [*leading, ...]: uniform bytes for images, standard normal numbers otherwise."""
   return {
     name: rng.integers(0, 256, (*leading, *spec.shape), np.uint8)
     if spec.dtype == np.uint8
@@ -23,7 +23,7 @@ def observations(
 
 
 def add_episode(adder: core.Adder, spec: core.EnvironmentSpec, num_steps: int, rng: np.random.Generator) -> None:
-  """Adds an episode of `num_steps` agent steps that a time limit ends."""
+  """Adds an episode of `num_steps` agent steps, which ends by a time limit."""
   observe = lambda: observations(spec.observations, (), rng)
   adder.add_first(dm_env.restart(observe()))
   for step in range(1, num_steps + 1):
@@ -37,7 +37,7 @@ def add_episode(adder: core.Adder, spec: core.EnvironmentSpec, num_steps: int, r
 def rollout(
   spec: core.EnvironmentSpec, num_steps: int, num_environments: int, episode_steps: int, rng: np.random.Generator
 ) -> types.Rollout:
-  """An epoch [T, k, ...] whose episodes have `episode_steps`."""
+  """Returns an epoch [T, k, ...] with episodes of `episode_steps`."""
   leading = (num_steps, num_environments)
   is_last = np.zeros(leading, bool)
   is_last[episode_steps - 1 :: episode_steps] = True

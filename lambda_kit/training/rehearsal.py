@@ -1,4 +1,4 @@
-"""A dry run: everything that a run does, once, so that what is accepted here doesn't die at its first update."""
+"""A dry run: does everything that a run does once, so that a run that passes doesn't fail at its first update."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -16,26 +16,26 @@ from lambda_kit.config import configuration
 from lambda_kit.replay import buffer
 from lambda_kit.training import experiment as experiment_lib
 
-_STEPS = 8  # Agent steps that are timed, after one in which programs are compiled.
+_STEPS = 8  # Agent steps that are timed, after one that compiles.
 
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-  """What a dry run has measured."""
+  """The measurements of a dry run. Counts are those of the whole run."""
 
-  updates: int  # Of the whole run.
-  update_seconds: float  # Of the second one: the first compiles. 0 if there is none.
-  agent_steps: int  # Of the whole run.
+  updates: int
+  update_seconds: float  # Of the second update: the first one compiles. 0 without updates.
+  agent_steps: int
   step_seconds: float
-  evaluations: int  # Of the whole run.
-  evaluation_seconds: float | None  # Of one of them; None if nobody knows how long episodes are.
+  evaluations: int
+  evaluation_seconds: float | None  # Of one evaluation; None if the length of episodes is unknown.
   peak_bytes: int
   device_bytes: int | None  # Peak of the accelerator's memory; None without one.
-  has_replay: bool  # Which grows beyond that peak.
+  has_replay: bool  # If so, memory grows beyond the peak.
 
   @property
   def seconds(self) -> float:
-    """Of the whole run, estimated."""
+    """Estimate for the whole run."""
     return (
       self.updates * self.update_seconds
       + self.agent_steps * self.step_seconds
@@ -59,9 +59,9 @@ class Rehearsal:
 
 
 def rehearse(experiment: experiment_lib.Experiment) -> Rehearsal:
-  """Acts, takes updates from made-up data at the configured shapes, and takes steps of an evaluation.
+  """Acts, takes updates on made-up data of the configured shapes, and takes a few steps of an evaluation.
 
-  The experiment is of no use afterwards. Nothing is written.
+  The experiment can't be used afterwards. Nothing is written.
 
   Raises:
     UserError: The run would fail.
@@ -95,7 +95,7 @@ def rehearse(experiment: experiment_lib.Experiment) -> Rehearsal:
 
 
 def _act(experiment: experiment_lib.Experiment) -> float:
-  """Takes steps in the environment. Returns the seconds of an agent step of the loop."""
+  """Takes steps in the environment. Returns the duration of the loop's agent step in seconds."""
   environment, actor, loop = experiment.environment, experiment.actor, experiment.loop
   timestep = environment.reset()
   actor.observe_first(timestep)
@@ -119,7 +119,7 @@ def _act(experiment: experiment_lib.Experiment) -> float:
 
 
 def _learn(experiment: experiment_lib.Experiment) -> float:
-  """Takes two updates. Returns the seconds of the second."""
+  """Takes two updates. Returns the duration of the second in seconds."""
   loop, learner = experiment.loop, experiment.learner
   adder = experiment.builder.make_adder(experiment.replay)
   rng = np.random.default_rng(0)
@@ -142,7 +142,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-  """Makes whatever goes wrong one sentence. The error itself is its cause."""
+  """Turns an error into a one-sentence `SetupError`, with the error as its cause."""
   try:
     yield
   except (errors.UserError, OSError):
@@ -150,7 +150,7 @@ def _explained(what: str) -> Iterator[None]:
   except Exception as error:
     reason = (str(error).splitlines() or [''])[0]
     raise errors.SetupError(
-      f'{what} would fail with {type(error).__name__}: {reason} (--traceback tells where.)'
+      f'{what} would fail with {type(error).__name__}: {reason} (--traceback shows where.)'
     ) from error
 
 

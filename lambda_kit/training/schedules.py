@@ -6,10 +6,10 @@ import gin
 
 
 class UpdateSchedule(Protocol):
-  """Says how many updates are due, as a function of the data so far, so that a resumed run takes the same ones."""
+  """The number of updates due. A function of the data so far, so that a resumed run takes the same updates."""
 
   def __call__(self, environment_steps: int) -> int:
-    """Updates that a learner should have taken in all after `environment_steps`."""
+    """Returns the total number of updates due after `environment_steps`."""
 
 
 @gin.register
@@ -17,10 +17,10 @@ class PeriodicUpdates:
   """Some data first, then updates at regular intervals of environment steps (algorithm 2).
 
   Args:
-    first: Environment steps of random data before the first update.
-    initial_updates: Updates taken then.
-    every: Environment steps between two batches of updates.
-    updates: U, the updates of each batch.
+    first: Environment steps before the first update.
+    initial_updates: Number of updates then.
+    every: Environment steps between two rounds of updates.
+    updates: U, the number of updates in each round.
   """
 
   def __init__(self, first: int = 5000, initial_updates: int = 100, every: int = 1000, updates: int = 100):

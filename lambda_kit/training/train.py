@@ -1,4 +1,4 @@
-"""Training: episodes, evaluations and checkpoints in a workdir, from the beginning or from where it stopped."""
+"""Training: episodes, evaluations and checkpoints in a workdir, from the start or from where the run stopped."""
 
 import contextlib
 import os
@@ -31,21 +31,21 @@ _FPS = 30
 
 
 class ConfigChangedError(errors.UserError):
-  """A run would go on with another configuration, or under another physics, than it began with."""
+  """A run would resume with a configuration or a physics other than its own."""
 
 
 def train(
   experiment: experiment_lib.Experiment, workdir: str | os.PathLike, allow_config_change: bool = False
 ) -> list[dict[str, Any]]:
-  """Trains to the end. Leaves logs, checkpoints, a learning curve, a prediction and a video in a workdir.
+  """Trains to the end. Writes logs, checkpoints, a learning curve, a prediction and a video to a workdir.
 
   Args:
-    experiment: Built by gin, whose configuration is recorded.
-    workdir: Folder for everything that the run writes. If it holds a run, that run goes on.
-    allow_config_change: Whether it may go on with another configuration.
+    experiment: Built by gin, so that its configuration can be recorded.
+    workdir: Folder for everything that the run writes. If it holds a run, that run is resumed.
+    allow_config_change: Whether it may be resumed with another configuration.
 
   Returns:
-    The rows of all evaluations, earlier ones of a resumed run included.
+    The rows of all evaluations, including those before the run was resumed.
   """
   folder = pathlib.Path(workdir)
   with lock.WorkdirLock(folder):
@@ -72,7 +72,7 @@ def _train(
     settings.keep_checkpoints,
   )
   resumed_from = checkpointer.resume()
-  resume_from = resumed_from or 0  # Also rows of a run that died before its first checkpoint are written again.
+  resume_from = resumed_from or 0  # A run that died before its first checkpoint starts again, and so do its rows.
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
@@ -100,19 +100,19 @@ def _train(
     tensorboard.write_image('evaluation/learning_curve', curve.read_bytes(), loop.state.environment_steps)
 
   def conclude():
-    with contextlib.ExitStack() as stack:  # All of it is done, in reverse order, also if some of it fails.
+    with contextlib.ExitStack() as stack:  # Runs all of it in reverse order, even if some of it fails.
       stack.callback(lambda: run_record.write(folder, work_so_far()))
       stack.callback(logger.close)
       if loop.state.episodes:
         stack.callback(summarize)
       if not operative_config.exists():  # There was no update yet.
         stack.callback(configuration.save_operative_config, operative_config)
-      stack.callback(view.close)  # The table comes below it.
+      stack.callback(view.close)  # Before the summary prints its table.
       stack.callback(checkpointer.finish)
 
   loop.connect(logger, on_step=view.progress, on_first_update=check_configuration)
   if resumed_from is not None:
-    print(f'Going on from step {resumed_from:,} of {total_steps:,}.')
+    print(f'Resuming from step {resumed_from:,} of {total_steps:,}.')
   try:
     while loop.state.environment_steps < total_steps:
       loop.advance()
@@ -122,7 +122,7 @@ def _train(
       else:
         checkpointer.take()
     if settings.with_video:
-      # The video comes last: where there is one, nothing is left to do.
+      # The video comes last, so where there is one, the run is complete.
       predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
       path = prediction.write_prediction(
         predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
@@ -135,22 +135,22 @@ def _train(
       video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
       tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
   except BaseException:
-    # Also after Ctrl-C or an error: what was done is worth keeping, and looking at.
+    # After Ctrl-C or an error, too: the results so far are worth keeping.
     try:
       conclude()
-    except OSError as error:  # Of a full disk, for example. It must not hide the error that ended the run.
+    except OSError as error:  # Such as a full disk. It must not hide the error that ended the run.
       logging.error('%s', error)
     raise
   conclude()
-  run_record.write(folder, work_so_far().finish(loop.state.environment_steps))  # Nothing is left to do.
+  run_record.write(folder, work_so_far().finish(loop.state.environment_steps))
   return rows
 
 
 def _write_summary(
   folder: pathlib.Path, rows: list[dict[str, Any]], title: str, spec: core.EnvironmentSpec
 ) -> pathlib.Path:
-  """Draws the learning curve, and writes the table of evaluations to a file and to the terminal. Returns the curve."""
-  # Here, since Matplotlib is slow to import and needed at the end only.
+  """Draws the learning curve, and writes the table of evaluations to a file and the terminal. Returns the curve."""
+  # Imported here because Matplotlib is slow to import and needed only at the end.
   from lambda_kit.analysis import curves
 
   table = tables.evaluation_table(rows, spec.cost_limits, spec.constraint_names)
@@ -168,7 +168,10 @@ def _write_summary(
 def _record_start(
   experiment: experiment_lib.Experiment, folder: pathlib.Path, allow_change: bool
 ) -> run_record.RunRecord:
-  """Writes configuration and record of a new run; compares them with those of one that goes on. Returns the record."""
+  """Writes the configuration and record of a new run, or compares them with those of a resumed one.
+
+  Returns the record.
+  """
   path = folder / 'config.gin'
   text = configuration.resolved_config()
   goes_on = path.exists()
@@ -177,8 +180,8 @@ def _record_start(
     raise ConfigChangedError(
       f'{folder} holds a run with another configuration:\n'
       + '\n'.join(f'  {line}' for line in lines)
-      + '\nGive its own files and flags to go on with it, another --workdir to begin a new run, or '
-      '--allow_config_change to go on with the changes.'
+      + '\nGive its own files and flags to resume it, another --workdir to start a new run, or '
+      '--allow_config_change to resume it with the changes.'
     )
   settings = experiment.settings
   identity = identity_lib.identify(
@@ -202,7 +205,7 @@ def _record_start(
   if lines:
     earlier = folder / f'config.{len(list(folder.glob("config.*.gin")))}.gin'
     files.write_atomically(earlier, path.read_bytes())
-    logging.warning('The run goes on with a changed configuration; the one before is in %s.', earlier)
+    logging.warning('The run resumes with a changed configuration; the previous one is in %s.', earlier)
   if lines or not goes_on:
     configuration.save_config(path)
   return record
@@ -211,22 +214,22 @@ def _record_start(
 def _compare_versions(
   folder: pathlib.Path, versions: versions_lib.Versions, allow_change: bool
 ) -> run_record.RunRecord:
-  """Refuses a run that would go on under another physics. Returns its record so far."""
+  """Refuses a run that would resume under another physics. Returns its record so far."""
   try:
     before = run_record.read(folder)
   except run_record.RecordError as error:
     raise ConfigChangedError(
-      f'The run in {folder} can not go on: {error}. Begin a new run in another --workdir.'
+      f'The run in {folder} can not be resumed: {error}. Start a new run in another --workdir.'
     ) from error
   if not versions_lib.same_physics(before.versions, versions) and not allow_change:
     mujoco = before.versions['mujoco']
     raise ConfigChangedError(
       f'{folder} holds a run under MuJoCo {mujoco}, and this is MuJoCo {versions["mujoco"]}, whose physics differs: '
-      f'install mujoco=={mujoco} to go on with it, give another --workdir to begin a new run, or '
-      '--allow_config_change to go on under another physics.'
+      f'install mujoco=={mujoco} to resume it, give another --workdir to start a new run, or '
+      '--allow_config_change to resume it under another physics.'
     )
   if changes := versions_lib.differences(before.versions, versions):
     logging.warning(
-      'The run goes on with %s: it may not be, to the bit, as if it had not been stopped.', ', '.join(changes)
+      'The run resumes with %s: its results may differ from those of an uninterrupted run.', ', '.join(changes)
     )
   return before

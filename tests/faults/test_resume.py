@@ -29,7 +29,7 @@ def test_lambda_resumes_to_the_bit(reference, stops, tmp_path):
   for number, episodes, code in stops:
     assert runs.interrupt(workdir, runs.LAMBDA, number, _reached(workdir, episodes)) == code, runs.output(workdir)
   runs.finish(workdir, runs.LAMBDA)
-  assert runs.output(workdir).count('Going on from step') == len(stops)
+  assert runs.output(workdir).count('Resuming from step') == len(stops)
   runs.assert_same_outcome(workdir, reference)
   assert runs.kinds(reference) == ['episode', 'evaluation', 'learner']
 

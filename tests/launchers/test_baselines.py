@@ -80,7 +80,7 @@ def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
   assert runs.interrupt(workdir, arguments, signal.SIGTERM, reached(5)) == 130, runs.output(workdir)
   assert runs.interrupt(workdir, arguments, signal.SIGKILL, reached(15)) in (-9, 0), runs.output(workdir)
   runs.finish(workdir, arguments)
-  assert 'Going on from step' in runs.output(workdir)
+  assert 'Resuming from step' in runs.output(workdir)
   runs.assert_same_outcome(workdir, reference)
 
 

@@ -102,7 +102,7 @@ def test_a_run_does_not_go_on_with_another_configuration(tiny, tmp_path):
   assert done.returncode != 0 and '+ GridCmdp.slip = 0.2' in done.stderr and 'seed' not in done.stderr
   assert 'slip' not in (workdir / 'config.gin').read_text()
   done = _run(*_TINY, '--seed=7', change, f'--workdir={workdir}', '--allow_config_change')
-  assert done.returncode == 0 and 'Going on from step 1,500' in done.stdout, done.stderr
+  assert done.returncode == 0 and 'Resuming from step 1,500' in done.stdout, done.stderr
   assert 'slip' in (workdir / 'config.gin').read_text() and 'slip' not in (workdir / 'config.0.gin').read_text()
 
 
@@ -111,7 +111,7 @@ def test_a_workdir_alone_goes_on_with_what_it_holds(tiny, tmp_path):
   shutil.copytree(tiny[0], workdir)
   config = (workdir / 'config.gin').read_text()
   done = _run(f'--workdir={workdir}')
-  assert done.returncode == 0 and 'Going on from step 1,500' in done.stdout, done.stderr
+  assert done.returncode == 0 and 'Resuming from step 1,500' in done.stdout, done.stderr
   assert (workdir / 'config.gin').read_text() == config
   done = _run(f'--workdir={workdir}', '--gin_bindings=ENVIRONMENT_STEPS = 2_000')
   assert done.returncode != 0 and '+ ENVIRONMENT_STEPS = 2000' in done.stderr and '--allow_config_change' in done.stderr

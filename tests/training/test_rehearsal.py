@@ -102,7 +102,7 @@ def test_any_other_error_is_one_sentence(monkeypatch):
   monkeypatch.setattr(random_agent.RandomLearner, 'step', step)
   with pytest.raises(errors.SetupError) as caught:
     _rehearse('PeriodicUpdates.first = 200', agent='random')
-  assert str(caught.value) == 'The first update would fail with TypeError: shapes differ (--traceback tells where.)'
+  assert str(caught.value) == 'The first update would fail with TypeError: shapes differ (--traceback shows where.)'
 
 
 def test_without_updates_there_is_nothing_to_fail():
