@@ -114,8 +114,8 @@ def recorded_renderer() -> str:
 def main() -> None:
   print(f'MuJoCo {opengl.import_mujoco().__version__}, {renderer()}\n')
   print(
-    '| task | states | largest difference | of them beyond 1e-10 | welds as they come | colliders as they come | '
-    'pictures alike |'
+    '| task | states | largest difference | beyond 1e-10 | welds not restored | colliders not restored | '
+    'identical images |'
   )
   print('|' + ' --- |' * 7)
   with np.load(PATH) as file:
