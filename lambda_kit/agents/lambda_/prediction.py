@@ -14,7 +14,7 @@ from lambda_kit.models import normalizer
 
 
 def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) -> core.Predictor:
-  """Predicts with the model that actors filter beliefs with, the posterior's mean.
+  """Predicts with the weights that actors filter beliefs with; see `LambdaAgent.filter_with_mean`.
 
   Args:
     world_model: p(s' | s, a, theta).
