@@ -1,15 +1,13 @@
-"""The grid of gin files: a folder is an axis, and a run takes files of each.
+"""The grid of gin files: each folder is an axis, and a run combines files of all axes.
 
     gin/sg6_*.gin, gin/tasks/   one task              gin/parts/   any parts of the agent that fit together
     gin/sizes/                  one size              gin/run/     how it runs: precision, processes
-    gin/agents/                 one agent             elsewhere    layers of your own, in the order given
+    gin/agents/                 one agent             elsewhere    your own files, in the order given
 
-Files are read in this order, whatever the order in which they are named. A file that includes one of another axis
-names it for that axis, and a file of that axis that is named itself takes its place: so a task has its default size and
-agent.
+Files are read in this order, in whatever order they are named. A file that includes a file of another axis sets that
+axis's default, which a file named explicitly replaces: this is how a task has a default size and agent.
 
-A line `# Fits: gin/sg6_*.gin gin/agents/lambda.gin` in a file says which files of these axes it can meet; of axes that
-it does not mention, all.
+A line `# Fits: gin/sg6_*.gin gin/agents/lambda.gin` restricts which files of those axes a file can be combined with.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +29,7 @@ _FITS = re.compile(r'^# Fits: (.+)$', re.MULTILINE)
 
 
 class ConfigurationError(errors.UserError, ValueError):
-  """The configuration is wrong. The message is meant for people: it needs no stack trace."""
+  """The configuration is wrong. The message says where, and how to correct it."""
 
 
 class Axis(enum.Enum):
@@ -81,7 +79,7 @@ class File:
     return ' '.join(header).partition('. ')[0].rstrip('.')
 
   def fits(self, other: 'File') -> bool:
-    """Whether the files can meet, as far as this one says. Of files of one's own it says nothing."""
+    """Whether this file's header allows the other file. It allows all of the user's own."""
     patterns = [word for words in _FITS.findall(self.text) for word in words.split()]
     relevant = [pattern for pattern in patterns if axis_of(pattern) is other.axis]
     return (
@@ -102,20 +100,20 @@ def axis_of(name: str) -> Axis:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-  """The candidate that `name` may be a misspelling of."""
+  """The candidate that `name` is most likely a misspelling of; None if none is close."""
   by_lower_case = {candidate.lower(): candidate for candidate in sorted(set(candidates) - {name})}
   matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
   return by_lower_case[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-  """' Did you mean X?' with the nearest candidate, or '' if none is near."""
+  """' Did you mean X?' with the nearest candidate; '' if none is close."""
   match = nearest(name, candidates)
   return f' Did you mean {match}?' if match else ''
 
 
 class Library:
-  """The gin files of the current folder and of the search paths; of two with one name, the first."""
+  """The gin files in the current folder and the search paths. Of files with the same name, the first counts."""
 
   def __init__(self, search_paths: Sequence[str | os.PathLike[str]]):
     self._roots = [pathlib.Path(path) for path in ('', *search_paths)]
@@ -135,7 +133,7 @@ class Library:
     return dataclasses.replace(file, axis=axis) if axis else file
 
   def find(self, name: str, axes: Sequence[Axis]) -> str:
-    """The file that a short name stands for: 'pointgoal1' for gin/sg6_pointgoal1.gin. Paths stand for themselves."""
+    """The file with a short name: gin/sg6_pointgoal1.gin for 'pointgoal1'. A path is returned as it is."""
     if name.endswith('.gin'):
       return name
     known = {short_name(file): file.name for file in self.files() if file.axis in axes}
@@ -149,11 +147,11 @@ class Library:
     )
 
   def arrange(self, names: Sequence[str], task: str | None = None) -> list[File]:
-    """The files to read, in order, each once: those that are named, and defaults that they include.
+    """The files to read, in order, each once: those named, and defaults that they include.
 
     Args:
-      names: Of gin files, in any order.
-      task: Of a file that takes the task's place, whatever its folder is.
+      names: Names of gin files, in any order.
+      task: Name of a file to use as the task, whatever its folder.
     """
     named = [self.open(name) for name in names]
     if task is not None:
@@ -162,7 +160,7 @@ class Library:
     named += [file for file in included if not file.axis.is_single]
     chosen = {file.path: file for file in named}
     _check_single(chosen.values())
-    # Later ones take the place of earlier ones: what a file includes first is what others build on.
+    # Later ones replace earlier ones, since what a file includes first is the base for the rest.
     defaults = {file.axis: file for file in included if file.axis.is_single}
     taken = {file.axis for file in chosen.values()}
     chosen |= {file.path: file for axis, file in defaults.items() if axis not in taken}
@@ -182,7 +180,7 @@ class Library:
     raise ConfigurationError(f'{where}there is no file {name}{looked_in}.{self._suggest(name)}')
 
   def _included(self, file: File, seen: tuple[pathlib.Path, ...] = ()) -> list[File]:
-    """Files of other axes that a file includes, also through others."""
+    """Files of other axes that a file includes, directly or through others."""
     found = []
     for match in _INCLUDE.finditer(file.text):
       other = self.open(match[1], f'{file.name}:{file.text.count(chr(10), 0, match.start()) + 1}')
@@ -190,12 +188,12 @@ class Library:
         found.append(other)
       else:
         other = dataclasses.replace(other, axis=file.axis)
-      if other.path not in (*seen, file.path):  # `layers` tells of files that include themselves.
+      if other.path not in (*seen, file.path):  # `layers` reports files that include themselves.
         found += self._included(other, (*seen, file.path))
     return found
 
   def _suggest(self, name: str) -> str:
-    """The gin file whose name is nearest, in the folder that was asked for, in gin/ or at the top."""
+    """The gin file with the nearest name, in the requested folder, in gin/ or at the top."""
     near: dict[str, list[str]] = {}
     for root in self._roots:
       for path in [*(root / name).parent.glob('*.gin'), *(root / GIN).rglob('*.gin'), *root.glob('*.gin')]:
@@ -208,7 +206,7 @@ class Library:
 
 
 def _short(name: str) -> str:
-  """'gin/parts/greedy.gin' of a longer path; a path that is on no axis stays as it is."""
+  """Shortens a path to 'gin/parts/greedy.gin'; a path on no axis stays as it is."""
   parts = pathlib.PurePath(name).parts
   depth = {Axis.OWN: len(parts)}.get(axis_of(name), 2 if len(parts) > 1 and parts[-2] == GIN else 3)
   return name if depth == len(parts) else '/'.join(parts[-depth:])
@@ -219,12 +217,12 @@ def short_name(file: File) -> str:
 
 
 def is_other_axis(axis: Axis, included: str) -> bool:
-  """Whether an include, in a file on `axis`, names a file for another axis rather than text to read in its place."""
+  """Whether an include in a file on `axis` sets another axis's default, rather than being read in place."""
   return axis_of(included) not in (axis, Axis.OWN)
 
 
 def _rank(file: File) -> tuple[int, str]:
-  # Files of one's own stay in the order given, since sorting is stable.
+  # The user's own files stay in the order given, since sorting is stable.
   return _ORDER[file.axis], '' if file.axis is Axis.OWN else file.name
 
 
@@ -237,7 +235,7 @@ def _check_single(files: Iterable[File]) -> None:
 
 
 def _check_complete(files: Sequence[File]) -> None:
-  """A task is needed, unless all files are the user's own; a saved configuration has its size and agent."""
+  """Requires a task, unless all files are the user's own. A saved configuration includes its size and agent."""
   task = next((file for file in files if file.axis is Axis.TASK), None)
   for file in files:
     if task is None and file.axis is not Axis.OWN:
@@ -248,7 +246,7 @@ def _check_complete(files: Sequence[File]) -> None:
     if task is not None and task.is_saved and file.axis in (Axis.SIZE, Axis.AGENT):
       raise ConfigurationError(
         f"{file.name} can't meet {task.name}, the whole configuration of a run: name the task "
-        'and the files that it was made of.'
+        'and the files that it was made from.'
       )
 
 

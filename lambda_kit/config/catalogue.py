@@ -1,4 +1,4 @@
-"""The catalogue of components: everything that gin files may name, written as Markdown from docstrings and defaults."""
+"""Writes the catalogue of components, everything that gin files may name, as Markdown from docstrings and defaults."""
 
 import inspect
 import pathlib
@@ -10,16 +10,16 @@ from lambda_kit.config import gin_internals
 
 _INTRODUCTION = """# Components
 
-Everything that a gin file may name, by folder, with the parameters that it may bind and their defaults. *Needs* are
-parameters without a default: most are passed by the code, a few, such as a task's id, have to be bound. `@Name` is a
-class or function, `@Name()` an object made from it. What the parameters mean is in the docstring of each file.
+Everything that a gin file may name, by folder, with the parameters that it may bind and their defaults. *Needs* lists
+parameters without a default: the code passes most of them; a few, such as a task's id, have to be bound. `@Name` is a
+class or function, `@Name()` an object made from it. The docstrings in the files explain the parameters.
 
 Written by `lambda-kit components > docs/components.md`; a test compares the two.
 """
 
 
 def markdown(package: str = 'lambda_kit') -> str:
-  """The catalogue of a package's components that have been imported so far."""
+  """The catalogue of a package's components, as far as they have been imported."""
   folders: dict[str, list[tuple[str, str]]] = {}
   for selector in gin_internals.selectors():
     component = gin_internals.wrapped(selector)
@@ -66,7 +66,7 @@ def _wrapped(text: str, indent: str) -> str:
 
 
 def _gin_text(value: Any) -> str:
-  """A default as a gin file would say it."""
+  """A default as gin text."""
   if isinstance(value, (tuple, list)):
     items = ', '.join(map(_gin_text, value))
     return f'[{items}]' if isinstance(value, list) else f'({items},)' if len(value) == 1 else f'({items})'

@@ -1,7 +1,7 @@
-"""Finds what a configuration fails to set, and what it sets to no effect, before anything is built.
+"""Finds what a configuration fails to set, and what it sets without effect, before anything is built.
 
-Gin ignores a misspelt scope, an unused macro and the parameters of a part that nothing uses. Here these are errors.
-The argument is static: what a run can use is what references lead to from one root configurable.
+Gin ignores a misspelt scope, an unused macro and the parameters of an unused part. Here these are errors. The check is
+static: a run can use what references lead to from one root configurable.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,7 +22,7 @@ Reach = reach_lib.Reach
 
 
 class Checker:
-  """Checks a configuration that was read from files and flags."""
+  """Checks a configuration read from files and flags."""
 
   def __init__(self, root: str, history: Sequence[layers.Binding], ends: Sequence[int]):
     self._root = root
@@ -33,15 +33,15 @@ class Checker:
     self._reach = Reach(root, self._config)
 
   def check(self) -> list[Key]:
-    """Raises a `ConfigurationError` that lists all that is wrong.
+    """Raises a `ConfigurationError` that lists all problems of the first kind found.
 
     Returns:
-      Bindings that are not in use: of files on an axis, which also serve runs with other parts, and of files of one's
-      own whose part a later file or flag swapped for another.
+      Bindings that are not in use: from files on an axis, which also serve runs with other parts, and from the user's
+      own files, if a later file or flag replaced their part.
     """
     self._raise(self._find_conflicts())
     self._raise(kinds.find_wrong(self._reach, self._config, self._source))
-    # What is missing comes before what is unused: it may hold the reference that leads to the rest.
+    # Missing values come before unused bindings: a missing one may be the reference that leads to the rest.
     self._raise(self._find_missing())
     self._raise(self._find_files_without_effect())
     unused = [key for key in self._config if key not in self._reach.alive]
@@ -62,7 +62,7 @@ class Checker:
     return f'{key} = {shorten(self._config[key])} ({self._source(key)})'
 
   def _was_alive(self, binding: layers.Binding) -> bool:
-    """Whether a binding was of use at the end of its file, or of one that includes it: a later one swapped its part."""
+    """Whether a binding was in use at the end of its file or of one that includes it, before a later one."""
     index = max(i for i, other in enumerate(self._history) if other is binding)
     return any(
       binding.key in Reach(self._root, {other.key: other.value for other in self._history[:end]}).alive
@@ -71,24 +71,23 @@ class Checker:
     )
 
   def _find_conflicts(self) -> list[str]:
-    """Two parts that bind one parameter, each to something else: neither is the later one."""
-    bound: dict[Key, layers.Binding] = {}
-    problems = {}
-    for binding in self._history:
-      if binding.file is None or binding.file.axis not in (axes.Axis.PART, axes.Axis.RUN):
+    """Pairs of parts that bind a parameter to different values: parts have no order, so neither wins."""
+    bound: dict[Key, tuple[axes.File, Any]] = {}
+    problems: dict[tuple[str, str], str] = {}
+    for key, value, _, file in self._history:
+      if file is None or file.axis not in (axes.Axis.PART, axes.Axis.RUN):
         continue
-      other = bound.setdefault(binding.key, binding)
-      if other.file is not binding.file and repr(other.value) != repr(binding.value):
-        names = other.file.name, binding.file.name
+      other, other_value = bound.setdefault(key, (file, value))
+      if other is not file and repr(other_value) != repr(value):
         problems.setdefault(
-          names,
-          f"{names[0]} and {names[1]} can't meet: they set {binding.key} to "
-          f'{shorten(other.value)} and to {shorten(binding.value)}. Choose one.',
+          (other.name, file.name),
+          f"{other.name} and {file.name} can't meet: they set {key} to {shorten(other_value)} and to {shorten(value)}. "
+          'Choose one.',
         )
     return list(problems.values())
 
   def _find_files_without_effect(self) -> list[str]:
-    """Parts that the chosen agent or task has no use for."""
+    """Parts that the chosen agent or task doesn't use."""
     by_file: dict[axes.File, list[Key]] = {}
     for binding in self._history:
       if binding.file is not None and binding.file.axis in (axes.Axis.PART, axes.Axis.RUN):
@@ -99,16 +98,16 @@ class Checker:
         key = next((key for key in keys if key.selector != MACRO), keys[0])
         axis = axes.Axis.TASK if '.environments.' in key.selector else axes.Axis.AGENT
         files = {binding.file.axis: binding.file.name for binding in self._history if binding.file is not None}
-        other = files.get(axis) or files.get(axes.Axis.TASK, 'the rest')  # The task may be a whole configuration.
+        other = files.get(axis) or files.get(axes.Axis.TASK, 'the rest')  # A saved configuration is a task alone.
         problems.append(
           f'{file.name} has no effect with {other}: nothing refers to {gin_internals.short_name(key.selector)}.'
         )
     return problems
 
   def _find_missing(self) -> list[str]:
-    """Macros without a value, values left `%gin.REQUIRED`, arguments that neither gin nor a caller supplies."""
+    """Undefined macros, values left `%gin.REQUIRED`, and arguments that neither gin nor a caller supplies."""
     root = Node((), self._root)
-    # Python calls the root, and may pass what has no default at all.
+    # Python calls the root, and may pass parameters without a default.
     problems = [
       f'{key} must be set. {_how_to_set(key)}'
       for key in (Key('', self._root, parameter) for parameter in gin_internals.signature(self._root).marked)
@@ -150,7 +149,7 @@ class Checker:
     return problems
 
   def _explain(self, key: Key) -> str:
-    """Why a binding configures nothing, and what may have been meant."""
+    """Why a binding configures nothing, and what the user may have meant."""
     nodes = [node for node in self._reach.edges if node.selector == key.selector]
     name = gin_internals.short_name(key.selector)
     if key.selector == MACRO:
@@ -180,7 +179,7 @@ class Checker:
     return f'each use of {name} has a narrower binding: {", ".join(self._show(winner) for winner in sorted(winners))}.'
 
   def _what_changed(self, key: Key) -> str:
-    """Names the binding that led to `key` until it was bound to something else."""
+    """Names the binding that led to `key` before it was bound to something else."""
     for holder, value, source, _ in self._history:
       if _refers_to(value, key) and not _refers_to(self._config[holder], key):
         return (
@@ -207,12 +206,12 @@ class Checker:
 
 
 def find_unused(root: str, config: Config, later: Collection[str]) -> dict[Key, str]:
-  """Bindings that the static check lets pass, but that no call has taken so far, each with the reason.
+  """Bindings that the static check accepts, but that no call has used so far, each with the reason.
 
   Args:
-    root: selector of the root configurable.
-    config: the configuration.
-    later: selectors of configurables that were not due yet. What only they lead to is not judged.
+    root: Selector of the root configurable.
+    config: The configuration.
+    later: Selectors of configurables that are called later. What only they lead to is not checked.
   """
   calls = {Node(tuple(filter(None, scope.split('/'))), selector) for scope, selector in gin_internals.operative_calls()}
   supplied = gin_internals.operative_bindings()
@@ -241,7 +240,7 @@ def shorten(value: Any, length: int = 60) -> str:
 
 
 def _refers_to(value: Any, key: Key) -> bool:
-  """True if the value holds a reference to the macro, or to the configurable in any scope, that `key` configures."""
+  """Whether the value refers to the macro, or to the configurable in any scope, that `key` configures."""
   return any(
     gin_internals.target(reference) == key.selector
     and (key.selector != MACRO or '/'.join(reference.scopes) == key.scope)

@@ -1,10 +1,9 @@
-"""Reads the configuration of a run from gin files and flags, and refuses one that doesn't do what it says.
+"""Reads a run's configuration from gin files and flags, and refuses one that doesn't do what it says.
 
     configuration.parse(['gin/sg6_pointgoal1.gin', 'gin/parts/greedy.gin'], ['WIDTH = 8'], search_paths=[repo_root])
 
-Files are read in the order of their axes (`axes`), and flags come last. Later bindings win. Everything that gin would
-ignore or report too late is a `ConfigurationError` with one line for each problem: what, where, and what may have been
-meant.
+Files are read in the order of their axes (`axes`), then the flags. Later bindings win. What gin would ignore or report
+too late is a `ConfigurationError`, with a line for each problem: what, where, and what the user may have meant.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ Key = gin_internals.Key
 
 
 class _Parsed(NamedTuple):
-  """What the last `parse` found. It is global, as gin's configuration is."""
+  """The result of the last `parse`. It is global, like gin's configuration."""
 
   root: str = ''
   bindings: dict[Key, layers.Binding] = {}
@@ -48,14 +47,14 @@ def parse(
   """Replaces gin's configuration by that of the files and flags, and checks it without building anything.
 
   Args:
-    gin_files: paths, from the working directory or a search path, in any order.
-    bindings: single bindings, such as "Swag.decay = 0.9".
-    search_paths: folders where gin files, included ones too, are looked up after the working directory.
-    root: name of the configurable that runs everything: what it doesn't lead to is not used.
-    task: a gin file that takes the task's place, whatever its folder is.
+    gin_files: Paths, relative to the working directory or a search path, in any order.
+    bindings: Single bindings, such as "Swag.decay = 0.9".
+    search_paths: Folders in which gin files, also included ones, are looked up after the working directory.
+    root: Name of the configurable that runs everything: what it doesn't lead to is unused.
+    task: A gin file to use as the task, whatever its folder.
 
   Raises:
-    ConfigurationError: a file or an import is missing, two files can't meet, a statement can't be read, a name is
+    ConfigurationError: A file or an import is missing, two files can't meet, a statement can't be read, a name is
       unknown, a value is missing or of the wrong kind, or a binding configures nothing.
   """
   global _parsed
@@ -72,7 +71,7 @@ def parse(
 
 
 def unused_bindings() -> list[str]:
-  """Bindings for parts that this run did not choose, each with its source. Worth a line in the log."""
+  """Bindings of parts that this run doesn't use, each with its source."""
   return [
     f'{key} = {checks.shorten(_parsed.bindings[key].value)} ({_parsed.bindings[key].source})'
     for key in sorted(_parsed.unused, key=str)
@@ -82,13 +81,13 @@ def unused_bindings() -> list[str]:
 def check_operative(later: Sequence[str] = ()) -> None:
   """Checks, after the first learner step, that the run has used each binding.
 
-  Those of files on an axis go to the log if they were not: a size also serves other observations, for example.
+  Unused bindings of files on an axis are only logged: a size, for example, also serves other observations.
 
   Args:
-    later: names of configurables that are first called after this, in evaluations for example.
+    later: Names of configurables that are first called after this, e.g. in evaluations.
 
   Raises:
-    ConfigurationError: a binding of a flag or of a file of one's own was not used: its part was not called, or not in
+    ConfigurationError: A binding of a flag or of the user's own file was not used: its part was not called, or not in
       this scope, or its callers pass the argument themselves.
   """
   selectors = {selector for name in later for selector in gin_internals.matching_selectors(name)}
@@ -108,7 +107,7 @@ def check_operative(later: Sequence[str] = ()) -> None:
 def resolved_config() -> str:
   """The whole configuration as gin text that `parse` accepts, with the source of each binding.
 
-  Bindings that are not in use are comments: in a file of one's own they would be errors.
+  Unused bindings are comments: in a user's own file they would be errors.
   """
   config = {key: value for key, value in gin_internals.bindings().items() if key not in _parsed.unused}
   comments = ['', '# Not in use', *(f'# {line}' for line in unused_bindings()), ''] if _parsed.unused else []
@@ -117,12 +116,12 @@ def resolved_config() -> str:
 
 
 def save_config(path: str | os.PathLike[str]) -> None:
-  """Writes `resolved_config`. `parse([path])` leads to the same configuration."""
+  """Writes `resolved_config`. `parse([path])` restores the configuration."""
   _write(path, resolved_config())
 
 
 def differing_lines(before: str, after: str) -> list[str]:
-  """What changed between two texts of `resolved_config`: '- ' and '+ ' with a line each. Comments count for nothing."""
+  """The difference between two texts of `resolved_config`: lines after '- ' and '+ '. Comments are ignored."""
   strip = lambda text: [
     re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines() if line and line[0] != '#'
   ]
@@ -130,7 +129,7 @@ def differing_lines(before: str, after: str) -> list[str]:
 
 
 def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, Any] | None = None) -> None:
-  """Writes the parameters that the run has used so far, defaults included; some of them with other values, by name."""
+  """Writes the parameters that the run has used so far, with defaults; `replaced` overrides some values by name."""
   replaced = replaced or {}
   bindings = {
     key: replaced.get(f'{gin_internals.short_name(key.selector)}.{key.parameter}', value)
@@ -140,12 +139,12 @@ def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, A
 
 
 def format_error(error: Exception) -> str:
-  """The message of an error, without the configurables that gin lists if the error passes through any."""
+  """The message of an error, without gin's list of the configurables that it passed through."""
   return re.sub(r"\n  In call to configurable '.*", '', str(error))
 
 
 def is_refused_value(error: ValueError) -> bool:
-  """Whether a component refused a value while gin built it as an argument of the experiment, before that began."""
+  """Whether a component refused a value while gin was building it for the experiment, before that was called."""
   inside = re.findall(r"\n  In call to configurable '([^']*)'", str(error))
   return bool(inside) and 'experiment' not in inside
 
@@ -160,7 +159,7 @@ def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str
     is_macro = key.selector == gin_internals.MACRO
     title = 'Macros' if is_macro else gin_internals.short_name(key.selector)
     scope = '' if is_macro else key.scope
-    # Of a flag only the name: the rest repeats the binding.
+    # Only the name of a flag: the rest repeats the binding.
     source = f'  # {sources[key].partition("=")[0]}' if key in sources else ''
     block = blocks.setdefault((not is_macro, title.lower(), scope), [f'# {"/".join(filter(None, [scope, title]))}'])
     block.append(f'{key} = {format_value(value)}{source}')
@@ -169,7 +168,7 @@ def _format_config(config: Mapping[Key, Any], sources: Mapping[Key, str]) -> str
 
 
 def format_value(value: Any, width: int = 100) -> str:
-  """A value as gin text, over several lines if it is longer than `width`."""
+  """A value as gin text, on several lines if it is longer than `width`."""
 
   def enclose(items: Iterable[str], opening: str, closing: str) -> str:
     items = list(items)
@@ -197,4 +196,4 @@ def _write(path: str | os.PathLike[str], text: str) -> None:
   try:
     files.write_atomically(path, text)
   except OSError as error:
-    raise OSError(error.errno, f'The configuration can not be written: {error.strerror or error}', str(path)) from error
+    raise OSError(error.errno, f'The configuration cannot be written: {error.strerror or error}', str(path)) from error

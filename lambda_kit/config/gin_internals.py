@@ -1,4 +1,4 @@
-"""Gin's private parts, behind functions (`environments/processes/factories` is the other file that needs some).
+"""Access to gin's internals (`environments/processes/factories` is the only other file that needs some).
 
 They are those of gin-config 0.5.0, which pyproject.toml pins.
 """
@@ -28,8 +28,8 @@ SINGLETON = 'gin.singleton'
 class Key(NamedTuple):
   """What a binding sets."""
 
-  scope: str  # 'a/b', or '' outside any scope; for a macro, its name
-  selector: str  # complete: with the module
+  scope: str  # 'a/b', or '' outside any scope; for a macro, its name.
+  selector: str  # Complete, with the module.
   parameter: str
 
   def __str__(self) -> str:
@@ -39,21 +39,21 @@ class Key(NamedTuple):
 
 
 class UnknownReference(NamedTuple):
-  """Stands in a value where a reference names no configurable, or more than one."""
+  """A reference whose name fits no configurable, or more than one."""
 
   name: str
 
 
 class Signature(NamedTuple):
   parameters: list[str]
-  required: list[str]  # those without a default, or with gin.REQUIRED
-  marked: list[str]  # those with gin.REQUIRED
-  anything: bool  # True with **kwargs
+  required: list[str]  # Those without a default, or with gin.REQUIRED.
+  marked: list[str]  # Those with gin.REQUIRED.
+  anything: bool  # Whether it takes **kwargs.
   defaults: Mapping[str, Any]
 
 
 class _Delegate(gin_config.ParserDelegate):
-  """Lets the parser go on to the end of a statement whose value holds a bad reference."""
+  """Lets the parser finish a statement whose value holds a bad reference."""
 
   def configurable_reference(self, scoped_selector: str, evaluate: bool) -> Reference | UnknownReference:
     name = scoped_selector.rsplit('/', 1)[-1]
@@ -82,7 +82,7 @@ def bindings() -> dict[Key, Any]:
 
 
 def operative_bindings() -> dict[Key, Any]:
-  """The parameters, defaults included, that configurables took from gin so far. Scopes are those of the calls."""
+  """The parameters that gin has supplied so far, with defaults. Scopes are those of the calls."""
   with gin_config._OPERATIVE_CONFIG_LOCK:
     return {
       Key(scope, selector, parameter): value
@@ -92,18 +92,18 @@ def operative_bindings() -> dict[Key, Any]:
 
 
 def operative_calls() -> set[tuple[str, str]]:
-  """(scope, selector) of the configurables that were called so far."""
+  """(scope, selector) of the configurables that have been called so far."""
   with gin_config._OPERATIVE_CONFIG_LOCK:
     return set(gin_config._OPERATIVE_CONFIG)
 
 
 def imports() -> list[str]:
-  """The import statements of the files that were read."""
+  """The import statements of the files that have been read."""
   return sorted({statement.format() for statement in gin_config._IMPORTS})
 
 
 def matching_selectors(name: str) -> list[str]:
-  """Complete selectors of the configurables that `name`, with or without modules, can mean."""
+  """Complete selectors of the configurables that `name`, with or without modules, may mean."""
   return list(_matching_selectors(name, len(gin_config._REGISTRY)))
 
 
@@ -111,7 +111,7 @@ def short_name(selector: str) -> str:
   return _short_name(selector, len(gin_config._REGISTRY))
 
 
-# The registry only grows.
+# The registry only grows, so its size is its version.
 @functools.cache
 def _matching_selectors(name: str, num_registered: int) -> Sequence[str]:
   del num_registered
@@ -129,22 +129,22 @@ def registered_names() -> list[str]:
 
 
 def package(selector: str) -> str:
-  """Package of the configurable's module: alternatives to each other share one (`lambda_kit.posteriors`)."""
+  """The package of a configurable's module. Alternatives share a package, such as `lambda_kit.posteriors`."""
   module = getattr(gin_config._REGISTRY[selector].wrapped, '__module__', None) or ''
   return module.rpartition('.')[0] or module
 
 
 def wrapped(selector: str) -> Any:
-  """The class or function itself, without what gin puts around it."""
+  """The class or function itself, without gin's wrapper."""
   return gin_config._REGISTRY[selector].wrapped
 
 
 @functools.cache
 def _constructor(component: Any) -> Callable[..., Any] | None:
-  """What takes the arguments of a class or function; None if a class takes none."""
+  """The function that takes the arguments of a class or function; None for a class without any."""
   is_class = inspect.isclass(component)
   function = inspect.unwrap(gin_config._find_class_construction_fn(component) if is_class else component)
-  # Without an __init__ of its own a class takes no arguments, though these two claim to take any.
+  # A class without its own __init__ takes no arguments, but these two have signatures that accept any.
   if function is object.__init__ or getattr(function, '__name__', '') == '_no_init_or_replace_init':
     return None
   return function
@@ -179,40 +179,47 @@ def signature(selector: str) -> Signature:
 
 @functools.cache
 def hints(component: Any) -> Mapping[str, Any]:
-  """The annotations of a class's or function's parameters, and 'return'; {} if they can't be evaluated."""
+  """The annotations of the parameters of a class or function, and of 'return'; {} if they can't be evaluated."""
   try:
     return typing.get_type_hints(_constructor(component) or (lambda: None))
   except Exception:
     return {}
 
 
-def references(value: Any) -> Iterator[Reference | UnknownReference]:
-  """The references in a value, macros included, also those inside lists, tuples and dictionaries."""
-  if isinstance(value, (Reference, UnknownReference)):
-    yield value
-  elif isinstance(value, Mapping):
+def is_reference(value: Any) -> bool:
+  return isinstance(value, gin_config.ConfigurableReference)
+
+
+def references(value: Any) -> Iterator[Reference]:
+  """The references in a value, macros included, also inside lists, tuples and dictionaries."""
+  return filter(is_reference, _leaves(value))
+
+
+def unknown_names(value: Any) -> Iterator[str]:
+  """The names of the unknown references in a value."""
+  return (leaf.name for leaf in _leaves(value) if isinstance(leaf, UnknownReference))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+  if isinstance(value, Mapping):
     for item in value.values():
-      yield from references(item)
-  elif isinstance(value, (list, tuple)):
+      yield from _leaves(item)
+  elif isinstance(value, (list, tuple)) and not isinstance(value, UnknownReference):
     for item in value:
-      yield from references(item)
+      yield from _leaves(item)
+  else:
+    yield value
 
 
 def target(reference: Reference) -> str:
-  """Complete selector of what the reference refers to."""
+  """The complete selector that a reference refers to."""
   return reference.configurable.selector
 
 
-def constant(reference: Reference) -> Any:
-  """What `%gin.REQUIRED` or another constant of gin stands for."""
-  return gin_config._CONSTANTS['/'.join(reference.scopes)]
-
-
 def is_required(value: Any) -> bool:
-  """True if `%gin.REQUIRED` occurs in the value."""
-  return any(
-    target(reference) == CONSTANT and constant(reference) is gin_config.REQUIRED for reference in references(value)
-  )
+  """Whether `%gin.REQUIRED` occurs in the value."""
+  constants = (reference for reference in references(value) if target(reference) == CONSTANT)
+  return any(gin_config._CONSTANTS['/'.join(reference.scopes)] is gin_config.REQUIRED for reference in constants)
 
 
 def make_reference(selector: str, evaluate: bool, scopes: Sequence[str] = ()) -> Reference:
@@ -220,5 +227,5 @@ def make_reference(selector: str, evaluate: bool, scopes: Sequence[str] = ()) ->
 
 
 def selectors() -> list[str]:
-  """Complete selectors of all configurables but gin's own."""
+  """Complete selectors of all configurables, except gin's own."""
   return [selector for selector, _ in gin_config._REGISTRY.items() if not selector.startswith('gin.')]

@@ -1,6 +1,6 @@
-"""Gin files as data: their bindings without the components that they are about, which are slow to import.
+"""Reads the bindings of gin files without importing the components that they configure, which is slow.
 
-Values are Python's, references and macros among them text that stands for itself: `@UpperBound()`, `%WIDTH`.
+Values are Python's; references and macros in them stay text: `@UpperBound()`, `%WIDTH`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from lambda_kit.config import configuration
 
 Bindings = Mapping[str, Any]
 
-# They name, film, store and place a run, and change nothing of what it does.
+# How a run is named, filmed, stored and placed on devices, none of which affects its outcome.
 _IMMATERIAL = frozenset(
   f'experiment.{name}'
   for name in ('seed', 'title', 'with_video', 'checkpoint_steps', 'checkpoint_seconds', 'keep_checkpoints')
@@ -22,7 +22,7 @@ _IMMATERIAL = frozenset(
 
 
 class GinTextError(ValueError):
-  """A file is not gin text, or one that it includes is missing."""
+  """A file is not gin text, or a file that it includes is missing."""
 
 
 class Symbol(str):
@@ -46,7 +46,7 @@ def read_bindings(text: str) -> dict[str, Any]:
 
 
 def read_layers(paths: Sequence[str], root: pathlib.Path) -> dict[str, Any]:
-  """The bindings of files and all they include; later ones win. Paths count from `root`."""
+  """The bindings of files and all they include; later ones win. Paths are relative to `root`."""
   bindings: dict[str, Any] = {}
   for path in paths:
     _collect(_read(root / path), root, bindings)
@@ -54,7 +54,7 @@ def read_layers(paths: Sequence[str], root: pathlib.Path) -> dict[str, Any]:
 
 
 def resolve(bindings: Bindings, value: Any) -> Any:
-  """A value with macros replaced by what they stand for."""
+  """A value with macros replaced by their values."""
   if isinstance(value, Symbol) and value.startswith('%'):
     return resolve(bindings, bindings[value[1:]]) if value[1:] in bindings else value
   if isinstance(value, (list, tuple)):
@@ -68,7 +68,7 @@ def get(bindings: Bindings, key: str, default: Any = None) -> Any:
 
 
 def material_lines(bindings: Bindings) -> list[str]:
-  """All that can change the outcome, but for the seed: a sorted line for each parameter, with macros replaced."""
+  """All bindings that can change the outcome, except the seed: sorted lines, with macros replaced."""
   return sorted(
     f'{key} = {configuration.format_value(resolve(bindings, value))}'
     for key, value in bindings.items()
@@ -77,12 +77,12 @@ def material_lines(bindings: Bindings) -> list[str]:
 
 
 def config_hash(bindings: Bindings) -> str:
-  """The same for all seeds of an experiment, and with high probability for nothing else."""
+  """A hash that all seeds of an experiment share, and with high probability no other experiment."""
   return hashlib.sha256('\n'.join(material_lines(bindings)).encode()).hexdigest()[:12]
 
 
 def differing_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
-  """What changed from one configuration's `material_lines` to another's: '- ' and '+ ' with a line each."""
+  """The difference between two configurations' `material_lines`: lines after '- ' and '+ '."""
   return [line for line in difflib.ndiff(before, after) if line[0] in '+-']
 
 
@@ -100,7 +100,7 @@ def _collect(text: str, root: pathlib.Path | None, bindings: dict[str, Any]) -> 
   except (SyntaxError, ValueError) as error:
     if isinstance(error, GinTextError):
       raise
-    raise GinTextError(f'no gin text: {str(error).splitlines()[0]}') from error
+    raise GinTextError(f'not gin text: {str(error).splitlines()[0]}') from error
   return bindings
 
 
@@ -108,4 +108,4 @@ def _read(path: pathlib.Path) -> str:
   try:
     return path.read_text('utf-8')
   except (OSError, ValueError) as error:
-    raise GinTextError(f'{path} can not be read: {error}') from error
+    raise GinTextError(f'{path} cannot be read: {error}') from error

@@ -1,15 +1,15 @@
-"""Finds values of the wrong kind by the annotations of what they are bound to, before anything is built.
+"""Finds values of the wrong kind by the annotations of the parameters they are bound to, before anything is built.
 
-  annotation                                what gin text may say
-  int, float, bool, str                     such a value; for a float a whole number, too; True is no number
-  Sequence[int], tuple[...], list[...]      (1, 2) or [1, 2]; 'ab' is no sequence of texts
+  annotation                                accepted gin text
+  int, float, bool, str                     such a value; whole numbers for float, too; True is not a number
+  Sequence[int], tuple[...], list[...]      (1, 2) or [1, 2]; 'ab' is not a sequence of strings
   X | None                                  None, too
-  a class: core.ConstraintSolver            @PidLagrangian(): called, a class that is one, or has its methods (Protocol)
+  a class: core.ConstraintSolver            @PidLagrangian(): a called subclass; for a Protocol, any with its methods
   a callable: Callable, core.Budget         @f, a function; or @UpperBound(), an object that can be called
-  a factory: the parameter's or the         @Swag, a class that is not called yet; or a function
-    annotation's name ends so
+  a factory (the name of the parameter      @Swag, a class that is not called; or a function
+    or the annotation ends in 'factory')
 
-Where an annotation says nothing (Any), or what a function returns is not annotated, everything is accepted.
+Anything is accepted for Any, and from a function without a return annotation.
 """
 
 import collections.abc
@@ -18,15 +18,14 @@ import inspect
 import sys
 import types
 import typing
-from typing import Any, TypeAlias
+from typing import Any
 
 from lambda_kit.config import gin_internals
 from lambda_kit.config import reach as reach_lib
 
 Key = gin_internals.Key
-Reference: TypeAlias = gin_internals.Reference
-_SCALARS = {int: 'a whole number', float: 'a number', bool: 'True or False', str: 'a text in quotes'}
-_UNKNOWN = object()  # What gin will make of a value can't be told.
+_SCALARS = {int: 'a whole number', float: 'a number', bool: 'True or False', str: 'a string in quotes'}
+_UNKNOWN = object()  # A value that is only known once gin has made it.
 
 
 def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callable[[Key], str]) -> list[str]:
@@ -50,10 +49,10 @@ def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callabl
 
 
 def _follow(reach: reach_lib.Reach, config: reach_lib.Config, key: Key, value: Any) -> tuple[Key, Any]:
-  """The value that macros lead to, with the binding that it is written in; inside of containers, too."""
+  """The value with macros replaced, also inside containers, and the binding that it is written in."""
   if isinstance(value, (list, tuple)):
     return key, type(value)(_follow(reach, config, key, item)[1] for item in value)
-  if isinstance(value, Reference):
+  if gin_internals.is_reference(value):
     target = gin_internals.target(value)
     if target == gin_internals.MACRO:
       found = reach.parameters(reach_lib.Node(tuple(value.scopes), target)).get('value')
@@ -71,7 +70,7 @@ class Expected:
     self._annotation = annotation
     self._arms = _arms(annotation)
     self._default = default
-    # A count, of which no component takes a negative one.
+    # Such parameters are counts, and no component takes a negative one.
     self._is_count = annotation is int and isinstance(default, int) and default >= 0
 
   def accepts(self, value: Any) -> bool:
@@ -106,7 +105,7 @@ class Expected:
     return f'an object of the kind {getattr(typing.get_origin(arm) or arm, "__name__", arm)}'
 
   def _examples(self) -> list[str]:
-    """References that would do, the default's first; or the default itself."""
+    """References that would be accepted, the default's first; or the default itself."""
     if any(arm in _SCALARS or _is_sequence(arm) for arm in self._arms):
       return [repr(self._default)] if type(self._default) in _SCALARS else []
     default = (
@@ -115,7 +114,7 @@ class Expected:
     found = []
     for selector in gin_internals.selectors():
       component = gin_internals.wrapped(selector)
-      # Of what can be called, most is for something else.
+      # Most components that can be called are for something else: those in the default's module are not.
       if any(_is_callable(arm) and not _is_specific(_result(arm)) for arm in self._arms) and (
         component.__module__ != default.__module__
       ):
@@ -130,8 +129,8 @@ class Expected:
 
 
 def _rewritten(value: Any) -> Iterator[Any]:
-  """The same value, written otherwise."""
-  if isinstance(value, Reference):
+  """Other ways to write a value."""
+  if gin_internals.is_reference(value):
     yield gin_internals.make_reference(gin_internals.target(value), not value.evaluate, value.scopes)
   elif isinstance(value, str):
     for convert in (int, float):
@@ -153,7 +152,7 @@ def _arms(annotation: Any) -> list[Any]:
 def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
   if value is _UNKNOWN or annotation is Any or isinstance(annotation, typing.TypeVar):
     return True
-  if isinstance(value, Reference):
+  if gin_internals.is_reference(value):
     return _accepts_reference(annotation, value, is_factory)
   if annotation is type(None):
     return value is None
@@ -169,11 +168,11 @@ def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
     )
   if (typing.get_origin(annotation) or annotation) in (dict, collections.abc.Mapping):
     return isinstance(value, dict)
-  # A path, an enumeration, ...: of gin's values none is a component.
+  # A path, an enumeration, ...: no literal is a component.
   return not _is_callable(annotation) and not _is_component(annotation)
 
 
-def _accepts_reference(annotation: Any, reference: Reference, is_factory: bool) -> bool:
+def _accepts_reference(annotation: Any, reference: gin_internals.Reference, is_factory: bool) -> bool:
   component = gin_internals.wrapped(gin_internals.target(reference))
   is_class = inspect.isclass(component)
   result = component if is_class else _returned(component)  # Of a call.
@@ -186,18 +185,18 @@ def _accepts_reference(annotation: Any, reference: Reference, is_factory: bool) 
       )
     )
   if not reference.evaluate:
-    # Where no factory is asked for, calling a class would make an object of it instead of using one.
+    # If no factory is expected, a class is not accepted as a callable: calling it would only make an object.
     return _may_be(result, _result(annotation)) and (
       (not is_class and _takes(component, annotation)) or is_factory or (is_class and _is_specific(_result(annotation)))
     )
   if not inspect.isclass(result) or result is Any:
     return True
-  # Modules of Haiku can be called, too, but make no modules.
+  # A Haiku module can be called, but is not a factory of modules.
   return _has(result, '__call__') and not (is_class and is_factory) and _takes(result.__call__, annotation, 1)
 
 
 def _may_be(result: Any, annotation: Any) -> bool:
-  """Whether an object of the class `result` can be what is annotated. True if either is unknown."""
+  """Whether an object of class `result` can be of the annotated kind. True if either is unknown."""
   if any(arm is Any for arm in (*_arms(result), *_arms(annotation))):
     return True
   return any(
@@ -224,7 +223,7 @@ def _has(component: type, name: str) -> bool:
 
 
 def _takes(function: Any, annotation: Any, bound: int = 0) -> bool:
-  """Whether a function takes as many arguments as a Callable says; `bound` ones, `self`, are there already."""
+  """Whether a function takes as many arguments as a Callable says, after `bound` ones such as `self`."""
   arguments = (typing.get_args(annotation) or (...,))[0]
   if not isinstance(arguments, list):
     return True
@@ -242,7 +241,7 @@ def _returned(function: Any) -> Any:
 
 
 def _result(annotation: Any) -> Any:
-  """What calling something that is annotated so returns."""
+  """What calling an object of the annotated kind returns."""
   if getattr(annotation, '_is_protocol', False):
     return _returned(annotation.__call__)
   return (typing.get_args(annotation) or (Any,))[-1]
@@ -253,7 +252,7 @@ def _is_specific(annotation: Any) -> bool:
 
 
 def _is_callable(annotation: Any) -> bool:
-  """Whether calling is all that is done with it: a Callable, or a Protocol with nothing but `__call__`."""
+  """Whether it is only for calling: a Callable, or a Protocol with nothing but `__call__`."""
   if getattr(annotation, '_is_protocol', False):
     return '__call__' in vars(annotation) and all(name.startswith('_') for name in vars(annotation))
   return (typing.get_origin(annotation) or annotation) is collections.abc.Callable
@@ -264,7 +263,7 @@ def _is_sequence(annotation: Any) -> bool:
 
 
 def _is_component(annotation: Any) -> bool:
-  """Whether a class has no form in gin text but that of a reference."""
+  """Whether gin text can express an object of a class only by a reference."""
   origin = typing.get_origin(annotation) or annotation
   return (
     inspect.isclass(origin)

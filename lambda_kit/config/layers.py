@@ -1,6 +1,6 @@
-"""Reads gin files and flags into gin's configuration, and remembers where each binding comes from.
+"""Reads gin files and flags into gin's configuration, and records where each binding comes from.
 
-gin's own parser is used for each statement. The loop around it is ours, since gin forgets files and lines.
+Each statement is parsed by gin. The loop around it is ours, since gin doesn't keep files and lines.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ FLAG = '--gin_bindings'
 ConfigurationError = axes.ConfigurationError
 did_you_mean = axes.did_you_mean
 
-_statements: dict[str, list[Any]] = {}  # Of texts that were read before: a sweep reads the same files for each run.
+_statements: dict[str, list[Any]] = {}  # By text. Cached, since a sweep reads the same files for each run.
 
 
 class Binding(NamedTuple):
@@ -25,24 +25,24 @@ class Binding(NamedTuple):
 
   key: gin_internals.Key
   value: Any
-  source: str  # 'gin/agents/lambda.gin:12', or the flag
-  file: axes.File | None  # The file that was named, for whose sake this was read; None for a flag.
+  source: str  # 'gin/agents/lambda.gin:12', or the flag.
+  file: axes.File | None  # The chosen file that holds or includes it; None for a flag.
 
   @property
   def is_typed(self) -> bool:
-    """Whether it says what this run is to do. Files on an axis also serve runs that chose other parts."""
+    """Whether the user wrote it for this run. Files on an axis also serve runs with other parts."""
     return self.file is None or self.file.axis is axes.Axis.OWN
 
 
 class Reader:
-  """Reads files and flags one after the other. Later bindings win."""
+  """Reads files and flags in turn. Later bindings win."""
 
   def __init__(self, library: axes.Library):
     self._library = library
     self._open_files: list[pathlib.Path] = []
     self._file: axes.File | None = None
     self.history: list[Binding] = []
-    self.ends: list[int] = []  # How many bindings had been read at the end of each file, included ones too.
+    self.ends: list[int] = []  # The number of bindings read at the end of each file, included files too.
 
   def read_file(self, file: axes.File) -> None:
     self._file = file
@@ -60,8 +60,8 @@ class Reader:
     self.ends.append(len(self.history))
 
   def _include(self, name: str, source: str) -> None:
-    if axes.is_other_axis(self._file.axis, name):
-      return  # It is read in its own place.
+    if self._file is not None and axes.is_other_axis(self._file.axis, name):
+      return  # It is read in its own turn.
     file = self._library.open(name, source)
     if file.path in self._open_files:
       raise ConfigurationError(f'{source}: {name} includes itself, directly or through other files.')
@@ -88,7 +88,7 @@ class Reader:
           break
         self._execute(statement, source(statement.location.line_num))
         statements.append(statement)
-      # What a name means may depend on what a file imports.
+      # Not cached with imports, since they can change what a name means.
       if name and not any(isinstance(each, gin_internals.ImportStatement) for each in statements):
         _statements[text] = statements
     except ConfigurationError:
@@ -97,7 +97,7 @@ class Reader:
       _raise_syntax_error(source(error.lineno or line), error)
     except tokenize.TokenError:
       raise ConfigurationError(f'{source(line)}: a bracket or quote that opens here is never closed.') from None
-    except (KeyError, ValueError) as error:  # Among others: two constants match a name, a parameter is denylisted.
+    except (KeyError, ValueError) as error:  # Such as: two constants match a name, or a parameter is denylisted.
       raise ConfigurationError(f'{source(line)}: {_first_line(error)}') from None
 
   def _execute(self, statement: Any, source: str) -> None:
@@ -129,15 +129,14 @@ class Reader:
         known = f' It has: {parameters}.' if parameters else ' It has none.'
         suggestion = did_you_mean(parameter, signature.parameters) or known
         raise ConfigurationError(f"{source}: {name} has no parameter '{parameter}'.{suggestion}")
-    for reference in gin_internals.references(value):
-      if isinstance(reference, gin_internals.UnknownReference):
-        resolve(reference.name, source, f' in the value of {key}')
+    for unknown in gin_internals.unknown_names(value):
+      resolve(unknown, source, f' in the value of {key}')
     gin.bind_parameter(key, value)
     self.history.append(Binding(key, value, source, self._file))
 
 
 def resolve(name: str, source: str, context: str = '') -> str:
-  """The complete selector of a configurable. Raises a `ConfigurationError` if there is none, or more than one."""
+  """The complete selector of a configurable. Raises a `ConfigurationError` unless there is exactly one."""
   selectors = gin_internals.matching_selectors(name)
   if not selectors:
     suggestion = did_you_mean(name, gin_internals.registered_names())

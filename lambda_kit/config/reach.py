@@ -1,12 +1,12 @@
-"""What a run can use of a configuration: all that references lead to from one root configurable.
+"""What a run can use of a configuration: everything that references lead to from one root configurable.
 
-Which scope a reference opens (each of these is compared with gin itself in the tests):
+Which scope a reference opens (the tests compare each rule with gin itself):
 
   in a configurable that runs in scope `a`:   the configurable referred to runs in
-  `@b/X()`, `@b/X`                            `b`: the scope of a reference replaces the one it stands in
+  `@b/X()`, `@b/X`                            `b`: a reference's scope replaces the surrounding one
   `@X()`                                      `a`
-  `@X`                                        none. True if X is called later; it would be `a` if the constructor
-                                              called it, which is not for gin files to know: write `@a/X`.
+  `@X`                                        none, assuming that X is called later. If the constructor called it, it
+                                              would be `a`; to be independent of that, write `@a/X`.
   `%M`                                        `M`: a macro is a scope of its own
 
 In the scope `a/b` the bindings of `X`, `a/X` and `a/b/X` apply, and the narrowest wins. Those of `b/X` do not apply.
@@ -25,7 +25,7 @@ MACRO = gin_internals.MACRO
 
 
 class Node(NamedTuple):
-  """A configurable, and a scope that it runs in."""
+  """A configurable and a scope in which it runs."""
 
   scope: tuple[str, ...]
   selector: str
@@ -34,17 +34,17 @@ class Node(NamedTuple):
 class Edge(NamedTuple):
   """A reference that leads to a node."""
 
-  holder: Key  # whose value it is in
-  holder_scope: tuple[str, ...]  # in which the holder runs
+  holder: Key  # The binding whose value it is in.
+  holder_scope: tuple[str, ...]  # The scope in which the holder runs.
   reference: gin_internals.Reference
 
 
 class Reach:
-  """All that references lead to from the root.
+  """Everything that references lead to from the root.
 
   Attributes:
-    alive: bindings that supply a parameter of some node.
-    edges: the nodes, each with the references that lead to it.
+    alive: Bindings that supply a parameter of some node.
+    edges: The nodes, each with the references that lead to it.
   """
 
   def __init__(self, root: str, config: Config, barriers: Collection[str] = ()):
@@ -74,12 +74,12 @@ class Reach:
     return grouped
 
   def parameters(self, node: Node) -> dict[str, Key]:
-    """For each parameter of the node that is bound, the binding that applies."""
+    """For each bound parameter of the node, the binding that applies."""
     prefixes = ('/'.join(node.scope[:i]) for i in range(len(node.scope) + 1))
     return {key.parameter: key for prefix in prefixes for key in self._parameters_of.get((prefix, node.selector), ())}
 
   def scopes(self, selector: str | None = None) -> set[str]:
-    """Scopes, and the scopes around them, that a configurable (by default, any) runs in."""
+    """The scopes in which a configurable (by default, any) runs, and the scopes around them."""
     nodes = [
       node
       for node in self.edges

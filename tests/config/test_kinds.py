@@ -175,7 +175,7 @@ def _error(binding: str, *files: str) -> str:
     ),
     (
       "GridCmdp.observations = 'vector'",
-      "GridCmdp.observations = 'vector' should be a sequence in which each is a text in "
+      "GridCmdp.observations = 'vector' should be a sequence in which each is a string in "
       "quotes. Write GridCmdp.observations = ('vector',).",
     ),
     (
