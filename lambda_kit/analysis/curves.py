@@ -6,8 +6,10 @@ import os
 import pathlib
 from typing import Any
 
+from matplotlib import artist
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
+from matplotlib import layout_engine
 from matplotlib import lines
 from matplotlib import patches
 from matplotlib import ticker
@@ -17,7 +19,7 @@ from lambda_kit import files
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.analysis import tables
 
-# One for each constraint. Told apart by colour-blind readers, and none of them the red of limits.
+# One for each constraint. Colour-blind readers can tell them apart, and none is like the red of limits.
 _COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f')
 _NEUTRAL_COLOR = '#666666'
 _LIMIT_COLOR = '#d62728'
@@ -36,14 +38,14 @@ def learning_curve(
   constraint_names: Sequence[str] = (),
   title: str = '',
 ) -> pathlib.Path:
-  """Draws the learning curve into a PNG, which appears once it is complete. Returns its path.
+  """Draws the learning curve to a PNG, which appears once it is complete. Returns its path.
 
   Args:
     workdir_or_rows: The directory that a `JsonlLogger` wrote to, or rows by kind ('episode', 'evaluation').
     path: Where to write.
     cost_limit: One limit for all constraints, or one for each.
     constraint_names: Names of the C costs, shown if there are several.
-    title: Text above the panels.
+    title: Title above the panels.
   """
   if not isinstance(workdir_or_rows, Mapping):
     workdir_or_rows = _read_rows(pathlib.Path(workdir_or_rows))
@@ -68,12 +70,12 @@ def make_figure(
   everything = sorted([*episodes, *evaluations], key=lambda row: row['environment_steps'])
   count = np.size(everything[0]['cost_return']) if everything else np.size(cost_limit)
   # Not pyplot: its registry of figures is global, and it chooses a back end for the whole process.
-  figure = mpl_figure.Figure(figsize=(12, 3.9), layout='constrained', dpi=150)
-  figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+  layout = layout_engine.ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+  figure = mpl_figure.Figure(figsize=(12, 3.9), layout=layout, dpi=150)
   return_axes, cost_axes, regret_axes = figure.subplots(1, 3)
 
   colors = list(itertools.islice(itertools.cycle(_COLORS), count))
-  # With several constraints, their colours must not be taken for the return's.
+  # With several constraints, the return's colour must not look like one of theirs.
   main_color = colors[0] if count == 1 else _NEUTRAL_COLOR
   _draw_episodes(return_axes, episodes, 'episode_return', [main_color])
   _draw_evaluations(return_axes, evaluations, 'episode_return', 'episode_returns', [main_color])
@@ -123,7 +125,7 @@ def _read_rows(directory: pathlib.Path) -> dict[str, Rows]:
 
 
 def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
-  """Environment steps [R] and values [R, C] of those rows that have them."""
+  """Environment steps [R] and values [R, C] of the rows that have them."""
   rows = [row for row in rows if row.get(name) is not None]
   steps = np.array([row['environment_steps'] for row in rows], np.float64)
   values = np.array([tables.as_floats(row[name]) for row in rows], np.float64)
@@ -132,7 +134,7 @@ def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _draw_episodes(axes: mpl_axes.Axes, rows: Rows, name: str, colors: Sequence[str]) -> None:
   steps, values = _columns(rows, name)
-  alpha = np.clip(60 / max(len(steps), 1), 0.15, 0.5)  # Thousands of dots would hide what lies below.
+  alpha = np.clip(60 / max(len(steps), 1), 0.15, 0.5)  # Thousands of dots would hide the line.
   for column, color in zip(values.T, colors):
     axes.plot(
       steps,
@@ -171,12 +173,12 @@ def _draw_evaluations(
       low, high = np.transpose(bands)
       band_steps = [row['environment_steps'] for row in with_episodes]
       axes.fill_between(band_steps, low, high, color=color, alpha=0.18, linewidth=0, zorder=3)
-      if len(band_steps) == 1:  # A band of no width.
+      if len(band_steps) == 1:  # The band has no width.
         axes.vlines(band_steps, low, high, color=color, alpha=0.4, linewidth=3, zorder=3)
 
 
 def _episodes(values: Any) -> np.ndarray:
-  """Values of single episodes [E] or [E, C] as [E, C]."""
+  """Values of single episodes, [E] or [E, C], as [E, C]."""
   values = np.asarray(values, np.float64)
   return values[:, np.newaxis] if values.ndim == 1 else values
 
@@ -204,7 +206,7 @@ def _add_legend(
   main_color: str,
   constraint_colors: Mapping[str, str],
 ) -> None:
-  handles = []
+  handles: list[artist.Artist] = []
   if has_evaluations:
     handles.append(
       lines.Line2D([], [], color=main_color, linewidth=2.0, marker='o', markersize=4.5, label='evaluation, mean')

@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes, how curves of several seeds become one, and how files are written."""
+"""What all figures share: colours, axes, bands over seeds, and writing to files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 import colorsys
@@ -20,16 +20,16 @@ Colors = Mapping[str, str]  # By algorithm.
 
 LIMIT_COLOR = '#d62728'
 TEXT_COLOR = '#333333'
-# Told apart by colour-blind readers, and none of them the red of limits.
+# Colour-blind readers can tell them apart, and none is like the red of limits.
 _COLORS = ('#2f6fbb', '#e08214', '#1b8a5a', '#8e44ad', '#00838f', '#b8860b', '#7cb342', '#a1887f', '#607d8b', '#7986cb')
 _FAINT_COLOR = '#e6e6e6'
-_MAX_POINTS = 200  # Of a curve in a panel.
+_MAX_POINTS = 200  # In a curve.
 
 
 def algorithm_colors(algorithms: Iterable[str]) -> dict[str, str]:
-  """A colour for each algorithm and each published one. Published numbers have that of the algorithm itself."""
+  """Returns a colour for each algorithm and each published one. Published numbers have their algorithm's colour."""
   published = sorted({row.algorithm for row in reference.published_rows()})
-  # Those of the paper come first, so that their colours don't depend on what they are compared with.
+  # The paper's algorithms come first, so that their colours don't depend on what they are compared with.
   names = ['LAMBDA', *(name for name in published if name != 'LAMBDA')]
   names += [name for name in collection.order_algorithms(algorithms) if name not in names]
   colors = dict(zip(names, _COLORS))
@@ -40,7 +40,7 @@ def algorithm_colors(algorithms: Iterable[str]) -> dict[str, str]:
 
 
 def new_figure(width: float, height: float) -> mpl_figure.Figure:
-  """A figure of its own: pyplot's registry is global, and chooses a back end for the whole process."""
+  """Returns a figure without pyplot, whose registry is global and which chooses a back end for the whole process."""
   return mpl_figure.Figure(figsize=(width, height), layout='constrained', dpi=110)
 
 
@@ -55,19 +55,19 @@ def style(axes: mpl_axes.Axes, title: str = '', xlabel: str = '', ylabel: str = 
   axes.tick_params(color='#b0b0b0', labelcolor=TEXT_COLOR, labelsize=8)
 
 
-def style_steps(axes: mpl_axes.Axes, label: str = 'environment steps') -> None:
-  """An x axis of steps: 250k, 1M. Only the lowest of a column of panels names it."""
-  if axes.get_subplotspec().is_last_row():
-    axes.set_xlabel(label, color=TEXT_COLOR, fontsize=9)
-  axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
-  axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
-  axes.set_xlim(left=0)
+def style_steps(column: Sequence[mpl_axes.Axes], label: str = 'environment steps') -> None:
+  """Styles the x axes of a column of panels as steps: 250k, 1M. Only the lowest one has a label."""
+  for axes in column:
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=''))
+    axes.set_xlim(left=0)
+  column[-1].set_xlabel(label, color=TEXT_COLOR, fontsize=9)
 
 
 def legend(figure: mpl_figure.Figure, handles: Sequence) -> None:
-  """A legend below the panels, in as many columns as fit."""
+  """Adds a legend below the panels, in as many columns as fit."""
   if handles:
-    width = 0.75 + 0.075 * max(len(handle.get_label()) for handle in handles)  # Inches of a column, about.
+    width = 0.75 + 0.075 * max(len(handle.get_label()) for handle in handles)  # Approximate inches of a column.
     columns = int(np.clip(figure.get_figwidth() / width, 1, len(handles)))
     figure.legend(
       handles=handles, loc='outside lower center', ncols=columns, frameon=False, fontsize=9, labelcolor=TEXT_COLOR
@@ -75,9 +75,9 @@ def legend(figure: mpl_figure.Figure, handles: Sequence) -> None:
 
 
 def group_band(group: collection.Group, name: str) -> tuple[np.ndarray, statistics.Estimate] | None:
-  """Median and 5-95 percentiles over a group's seeds, at steps [R] that all of them have reached.
+  """Returns steps [R] that all of a group's seeds have reached, and the median and 5-95 percentiles over seeds there.
 
-  Seeds that logged at different steps are interpolated. None if no seed has the curve.
+  Curves are interpolated if seeds logged at different steps. None if no seed has the curve.
   """
   curves = [run.curves[name] for run in group.drawn if len(run.curves.get(name, ()))]
   if not curves:
@@ -85,7 +85,7 @@ def group_band(group: collection.Group, name: str) -> tuple[np.ndarray, statisti
   start, end = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
   steps = np.unique(np.concatenate([curve.steps for curve in curves]))
   steps = steps[(steps >= start) & (steps <= end)]
-  if not len(steps):  # One ended before another began.
+  if not len(steps):  # One seed's curve ends before another's begins.
     return None
   if len(steps) > _MAX_POINTS:
     steps = steps[np.linspace(0, len(steps) - 1, _MAX_POINTS).astype(int)]
@@ -101,10 +101,11 @@ def draw_band(axes: mpl_axes.Axes, steps: np.ndarray, estimate: statistics.Estim
 def save(figure: mpl_figure.Figure, folder: pathlib.Path, name: str) -> bytes:
   """Writes `name`.png and `name`.svg, each complete or not at all. Returns the PNG."""
   data = {}
-  # Panels get their places once for both formats. An engine that stays would also draw everything twice.
-  figure.get_layout_engine().execute(figure)
-  figure.set_layout_engine(None)
-  with rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name}):  # Text stays text; the same input, the same file.
+  # The layout is computed once for both formats. Left in place, the engine would also draw everything twice.
+  if (engine := figure.get_layout_engine()) is not None:
+    engine.execute(figure)
+    figure.set_layout_engine(None)
+  with rc_context({'svg.fonttype': 'none', 'svg.hashsalt': name}):  # Text stays text; equal input makes equal files.
     for form in ('png', 'svg'):
       buffer = io.BytesIO()
       figure.savefig(buffer, format=form, metadata={'Date': None} if form == 'svg' else None)

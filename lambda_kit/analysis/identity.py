@@ -1,4 +1,4 @@
-"""What a run is: task, algorithm, seed, protocol. Found once, when it starts, from what was configured."""
+"""The identity of a run: task, algorithm, seed, protocol. Derived once from the configuration, when the run starts."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -11,7 +11,7 @@ from lambda_kit.analysis.metrics import protocols
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_text
 
-# What of the simulator an agent sees, which is the agent's business: the paper compares images with lidars.
+# Parameters of what the agent sees. They belong to the agent, not to the task: the paper compares images with lidars.
 _VIEW = ('task', 'observations', 'image_size', 'original_camera', 'multisampling', 'reflections')
 
 
@@ -25,7 +25,7 @@ class Identity:
   seed: int
   protocol: protocols.Protocol
   config_hash: str  # Of `configuration`.
-  configuration: tuple[str, ...]  # A line of gin for all that can change the outcome, but for the seed.
+  configuration: tuple[str, ...]  # Lines of gin with all that can change the outcome, except for the seed.
   environment_steps: int  # Of the whole run, which may be longer than the protocol asks for.
   evaluate_every: int
 
@@ -39,16 +39,16 @@ def identify(
   evaluation_episodes: int,
   bindings: gin_text.Bindings,
 ) -> Identity:
-  """Tells what a run is.
+  """Identifies a run.
 
-  A task of the paper has the paper's protocol if the run is long enough for it and differs in nothing else; any other
-  run has a protocol of its own, recorded at its end.
+  A run of one of the paper's tasks has the paper's protocol if it is long enough and differs in nothing else. Any other
+  run has its own protocol, with the score recorded at its end.
 
   Args:
     agent: The agent's configuration.
-    spec: Of the environment.
-    seed: Of the run.
-    environment_steps: Of the whole run.
+    spec: The environment's facts.
+    seed: The run's seed.
+    environment_steps: Length of the whole run.
     evaluate_every: Environment steps between two evaluations.
     evaluation_episodes: E.
     bindings: The whole configuration.
@@ -74,7 +74,7 @@ def identify(
 
 
 def _task(bindings: gin_text.Bindings, default: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-  """The name of the task, and what was changed in its simulator."""
+  """Returns the name of the task, and the changes in its simulator."""
   reference = str(gin_text.get(bindings, 'make_environment.simulator', ''))
   simulator = re.split(r'[/.@]', reference)[-1]
   task = gin_text.get(bindings, f'{simulator}.task')

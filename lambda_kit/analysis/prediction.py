@@ -1,4 +1,4 @@
-"""What an agent's model predicts of an episode of its evaluation: a picture of it, and its errors."""
+"""A model's open-loop prediction of an evaluation episode: a picture, and the errors."""
 
 from collections.abc import Callable
 import json
@@ -11,10 +11,11 @@ from lambda_kit import core
 from lambda_kit import files
 from lambda_kit import types
 
-# Plays so many steps of the first episode of an evaluation, given its number: observations, actions and costs of them.
+# Plays the first episode of an evaluation, given its number, for up to so many steps (None: to the end). Returns
+# observations, actions and costs.
 Watch = Callable[[int, int | None], tuple[types.Observation, np.ndarray, np.ndarray]]
 
-NUM_SEEN = 5  # n, observations that the model is shown.
+NUM_SEEN = 5  # n, observations that the model sees.
 NUM_PREDICTED = 45  # m, agent steps that it then predicts.
 
 
@@ -27,19 +28,19 @@ def write_prediction(
   folder: pathlib.Path,
   name: str = 'prediction',
 ) -> pathlib.Path | None:
-  """Lets the model predict the first episode of an evaluation, the one that is filmed.
+  """Predicts the first episode of an evaluation, which is also the one that is filmed.
 
-  It takes nothing that the run needs: an episode and noise follow from the episode's number.
+  The run is not affected: the episode and its noise follow from the episode's number.
 
   Args:
     predictor: The agent's; None if it has no model of observations.
     watch: Plays the episode.
-    number: Of the evaluation.
-    environment_steps: That the agent has learned from.
-    title: Of the figure.
-    folder: Where to write `name`.png and .svg, truth, model and error over time; and `name`.json: for each part of
-      observations the mean absolute `model` error of each step, and the `last_seen` one of copying what was seen last.
-    name: Of the files.
+    number: Number of the evaluation.
+    environment_steps: Environment steps that the agent has learned from.
+    title: Title of the figure.
+    folder: Where to write `name`.png and .svg (truth, model and error over time), and `name`.json: for each part of
+      observations the mean absolute error of each step, of the `model` and of the persistence baseline, `last_seen`.
+    name: Stem of the file names.
 
   Returns:
     The path of the PNG. None if the agent has no model of observations, or the episode is too short.
@@ -50,7 +51,7 @@ def write_prediction(
   if len(action) < NUM_SEEN:
     logging.warning('The episode ended after %d steps: there is nothing to predict.', len(action))
     return None
-  # Here, since Matplotlib is slow to import.
+  # Imported here because Matplotlib is slow to import.
   from lambda_kit.analysis import drawing
   from lambda_kit.analysis import prediction_figures
 
@@ -66,5 +67,5 @@ def write_prediction(
   figure = prediction_figures.strip(prediction, NUM_SEEN, f'{title}: open-loop prediction')
   drawing.save(figure, folder, name)
   content = dict(environment_steps=environment_steps, evaluation=number, num_seen=NUM_SEEN, errors=errors)
-  files.write_atomically(folder / f'{name}.json', json.dumps(content) + '\n')  # Last: the files are complete.
+  files.write_atomically(folder / f'{name}.json', json.dumps(content) + '\n')  # Last, as the mark of completeness.
   return folder / f'{name}.png'

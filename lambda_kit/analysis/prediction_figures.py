@@ -8,24 +8,25 @@ import numpy as np
 from lambda_kit import types
 from lambda_kit.analysis import drawing
 
-_COLUMNS = 10  # Pictures in a line of a strip.
+_COLUMNS = 10  # Pictures in a row of a strip.
 _GAP = 2  # Pixels between them.
-_MAX_PIXEL_ERROR = 0.5
-_MAX_DEVIATION = 3.0  # Standard deviations that vectors are shown to.
+_MAX_PIXEL_ERROR = 0.5  # End of the colour scale.
+_MAX_DEVIATION = 3.0  # Likewise for vectors, in standard deviations.
 _NAMES = ('truth', 'model', 'error')
 
 
 def strip(prediction: types.OpenLoop, num_seen: int, title: str = '') -> mpl_figure.Figure:
-  """Truth, model and absolute error below one another, over time: pictures, or heat maps of vectors.
+  """Draws rows of truth, model and absolute error over time: pictures, or heat maps of vectors.
 
   Args:
-    prediction: Of m moments.
-    num_seen: Moments that the model had seen before.
-    title: Text above.
+    prediction: Of m time steps.
+    num_seen: Number of time steps that the model had seen before.
+    title: Title above.
   """
   parts = sorted(prediction.truth)
-  figure = drawing.new_figure(9.0, 0.5 + sum(_height(prediction, part) for part in parts))
-  blocks = np.atleast_1d(figure.subfigures(len(parts), 1, height_ratios=[_height(prediction, part) for part in parts]))
+  heights = [_height(prediction, part) for part in parts]
+  figure = drawing.new_figure(9.0, 0.5 + sum(heights))
+  blocks = figure.subfigures(len(parts), 1, squeeze=False, height_ratios=heights)[:, 0]
   for block, part in zip(blocks, parts):
     rows = block.subplots(3, 1, sharex=True)
     (_draw_pictures if part == 'image' else _draw_vectors)(rows, prediction.truth[part], prediction.model[part])
@@ -33,14 +34,14 @@ def strip(prediction: types.OpenLoop, num_seen: int, title: str = '') -> mpl_fig
       axes.set_ylabel(name, color=drawing.TEXT_COLOR, fontsize=9)
       axes.tick_params(color='#b0b0b0', labelcolor=drawing.TEXT_COLOR, labelsize=8)
     rows[-1].set_xlabel(
-      f'agent steps after the {num_seen} moments that were seen', color=drawing.TEXT_COLOR, fontsize=9
+      f'agent steps after the {num_seen} time steps that were seen', color=drawing.TEXT_COLOR, fontsize=9
     )
   figure.suptitle(title, color=drawing.TEXT_COLOR, fontsize=10, fontweight='bold')
   return figure
 
 
 def errors(truth: np.ndarray, expected: np.ndarray) -> np.ndarray:
-  """The mean absolute error of each moment [m], of observations [m, ...] and expectations that broadcast to them."""
+  """Mean absolute error of each time step [m], for observations [m, ...] and predictions that broadcast to them."""
   return np.abs(truth - expected).reshape(len(truth), -1).mean(axis=1)
 
 
@@ -50,7 +51,7 @@ def _height(prediction: types.OpenLoop, part: str) -> float:
 
 
 def _draw_pictures(rows: list[mpl_axes.Axes], truth: np.ndarray, model: np.ndarray) -> None:
-  """Truth and model [m, height, width, 3] in [-0.5, 0.5], at some ten moments; the error as a mean over colours."""
+  """Draws truth and model [m, height, width, 3] in [-0.5, 0.5] at ten time steps, and errors averaged over RGB."""
   shown = np.unique(np.linspace(0, len(truth) - 1, _COLUMNS).round().astype(int))
 
   def mosaic(frames, fill):
@@ -71,7 +72,7 @@ def _draw_pictures(rows: list[mpl_axes.Axes], truth: np.ndarray, model: np.ndarr
 
 
 def _draw_vectors(rows: list[mpl_axes.Axes], truth: np.ndarray, model: np.ndarray) -> None:
-  """Truth and model [m, D] as heat maps, an entry in each line."""
+  """Draws truth and model [m, D] as heat maps with a row for each entry."""
   extent = (0.5, len(truth) + 0.5, truth.shape[1] - 0.5, -0.5)
   for axes, values in zip(rows, (truth, model)):
     image = axes.imshow(

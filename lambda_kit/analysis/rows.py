@@ -21,9 +21,9 @@ def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-  """A line as a row; None if it is no JSON object."""
+  """Parses a line as a row; None if it is not a JSON object."""
   try:
     row = json.loads(line)
-  except ValueError:  # Also what undecodable bytes raise.
+  except ValueError:  # Undecodable bytes raise it, too.
     return None
   return row if isinstance(row, dict) else None

@@ -1,7 +1,7 @@
-"""`run.json` in a workdir: what the run is, what it was made with, how long it has worked, and whether it is finished.
+"""`run.json` in a workdir: what the run is, its versions, how long it has worked, and whether it is finished.
 
-It is written before the first step. Training writes it; reports and sweeps read it, and nothing else of a workdir tells
-them what ran.
+Training writes it, for the first time before the first step. Reports and sweeps identify a run by it and by nothing
+else in a workdir.
 """
 
 import dataclasses
@@ -26,15 +26,15 @@ class RecordError(errors.UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-  """The mark of a run that has nothing left to do."""
+  """The mark of a finished run."""
 
-  time: str  # When, UTC.
-  environment_steps: int  # As many as it took.
+  time: str  # UTC.
+  environment_steps: int  # That the run took.
 
 
 @dataclasses.dataclass(frozen=True)
 class Earlier:
-  """What a run had before it went on with another configuration or other versions."""
+  """Configuration and versions of a run before it was resumed with others."""
 
   config_hash: str
   versions: versions_lib.Versions
@@ -42,7 +42,7 @@ class Earlier:
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-  """What the best policy within the limits attains, in expectation."""
+  """Expected return and costs of the best policy within the limits."""
 
   episode_return: float
   cost_return: tuple[float, ...]  # [C]
@@ -53,30 +53,30 @@ class RunRecord:
   """The content of run.json."""
 
   identity: identity_lib.Identity
-  versions: versions_lib.Versions  # Under which it ended, or is now.
+  versions: versions_lib.Versions  # The latest.
   earlier: tuple[Earlier, ...] = ()  # In order.
   optimum: Optimum | None = None  # Of the task; None if it is unknown.
-  seconds: float = 0.0  # Of work so far, in all processes that the run has had.
+  seconds: float = 0.0  # Of work so far, summed over the run's processes.
   finished: Finished | None = None
 
   def going_on(self, before: 'RunRecord') -> 'RunRecord':
-    """The record of a run whose record was `before`."""
+    """Returns the record of a resumed run, whose record was `before`."""
     past = Earlier(before.identity.config_hash, before.versions)
     changed = past != Earlier(self.identity.config_hash, self.versions)
     return dataclasses.replace(self, earlier=before.earlier + (past,) * changed, seconds=before.seconds)
 
   def after(self, seconds: float) -> 'RunRecord':
-    """The record after further work."""
+    """Returns the record after further work."""
     return dataclasses.replace(self, seconds=self.seconds + seconds)
 
   def finish(self, environment_steps: int) -> 'RunRecord':
-    """The record with the mark that nothing is left to do."""
+    """Returns the record with the mark of a finished run."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
     return dataclasses.replace(self, finished=Finished(now, environment_steps))
 
 
 def write(folder: pathlib.Path, record: RunRecord) -> None:
-  """Writes the record of a workdir, as a whole or not at all."""
+  """Writes the record of a workdir, complete or not at all."""
   identity = {**dataclasses.asdict(record.identity), 'protocol': record.identity.protocol.to_json()}
   others = dataclasses.asdict(record)
   del others['identity']
@@ -92,7 +92,7 @@ def read(folder: pathlib.Path) -> RunRecord:
   """Reads the record of a workdir.
 
   Raises:
-    RecordError: There is none, or it is damaged.
+    RecordError: It is missing or damaged.
   """
   try:
     return _parse(json.loads((folder / NAME).read_text('utf-8')))
@@ -107,7 +107,7 @@ def read(folder: pathlib.Path) -> RunRecord:
 
 
 def is_finished(folder: pathlib.Path) -> bool:
-  """Whether a workdir holds a run that has nothing left to do."""
+  """Whether a workdir holds a finished run."""
   try:
     record = read(folder)
   except (OSError, RecordError):
@@ -165,7 +165,7 @@ def _typed(value: dict[str, Any], name: str, kind: type) -> Any:
 
 def _text(value: Any) -> str:
   if not isinstance(value, str):
-    raise TypeError(f'{value!r} is no text')
+    raise TypeError(f'{value!r} is not text')
   return value
 
 

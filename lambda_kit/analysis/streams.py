@@ -1,4 +1,4 @@
-"""Logs of any length in bounded memory: rows one by one, and lists that are thinned while they grow."""
+"""Reading logs of any length in bounded memory: rows one by one, and lists that are thinned while they grow."""
 
 from collections.abc import Callable, Iterator
 import json
@@ -11,16 +11,16 @@ import numpy as np
 # Called with the number of a line and what is wrong with it.
 OnBadLine = Callable[[int, str], None]
 
-# Floats stay text, as bytes, until `number` or `vector` is asked for them. Most never are, and making floats of them
-# takes half of the time of reading.
+# Floats stay text, as bytes, until `number` or `vector` converts them. Most are never needed, and converting them takes
+# half of the time of reading.
 _DECODER = json.JSONDecoder(parse_float=str.encode)
-_MAX_LINE = 1 << 20  # Bytes. Rows have some thousand; a damaged file may have a line of gigabytes.
+_MAX_LINE = 1 << 20  # Bytes. Rows have a few thousand; a damaged file may have a line of gigabytes.
 
 
 def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Yields the rows of a file of JSON lines with their numbers, from 1. Other lines are reported and skipped.
+  """Yields the rows of a file of JSON lines with their line numbers, from 1. Other lines are reported and skipped.
 
-  In rows, `environment_steps` is an int, and other numbers are what `number` and `vector` read.
+  In rows, `environment_steps` is an int. Read other numbers with `number` and `vector`.
   """
   with open(path, 'rb') as file:
     count = 0
@@ -36,7 +36,7 @@ def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple
         row, end = _DECODER.raw_decode(text)  # Half the time of `json.loads` for short rows.
         if text[end:].strip():
           raise ValueError('something follows')
-      except (ValueError, RecursionError):  # ValueError is also what undecodable bytes raise.
+      except (ValueError, RecursionError):  # Undecodable bytes raise ValueError, too.
         torn = '' if line.endswith(b'\n') else '; it is the last one and has no end, so the run may be writing it'
         on_bad_line(count, f'not JSON{torn}: {line[:60]!r}')
         continue
@@ -49,13 +49,13 @@ def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple
 
 
 def number(value: Any) -> float | None:
-  """A finite number from a row; None if it is anything else."""
+  """Returns a finite number from a row; None for anything else."""
   converted = _to_float(value)
   return converted if converted is not None and math.isfinite(converted) else None
 
 
 def vector(value: Any) -> np.ndarray | None:
-  """A scalar or list of numbers from a row as [C], NaN for null; None if it is anything else."""
+  """Returns a scalar or list of numbers from a row as [C], with NaN for null; None for anything else."""
   items = value if isinstance(value, list) else [value]
   numbers = [math.nan if item is None else _to_float(item) for item in items]
   return None if not numbers or None in numbers else np.array(numbers, np.float64)
@@ -71,14 +71,12 @@ def _to_float(value: Any) -> float | None:
 
 
 class Thinned:
-  """Items in the order they came; at most `capacity` of them, evenly thinned, and always the last."""
+  """A list that keeps about `capacity` items at most, evenly thinned and in order, and always the last one.
+
+  Whenever it would grow beyond `capacity`, every second item is dropped, and from then on half as many are taken.
+  """
 
   def __init__(self, capacity: int = 256):
-    """Has no items yet.
-
-    Args:
-      capacity: From here on every second item is dropped, and only every second one is taken.
-    """
     self._capacity = capacity
     self._stride = 1
     self._count = 0

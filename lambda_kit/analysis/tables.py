@@ -1,4 +1,4 @@
-"""Evaluations as a table in plain text, and how costs are named and compared with their limits in all reports."""
+"""Evaluations as a plain-text table, and how all reports name costs and compare them with limits."""
 
 from collections.abc import Sequence
 import io
@@ -21,11 +21,11 @@ def evaluation_table(
   """Returns a table with one line for each evaluation.
 
   Args:
-    rows: Rows of kind 'evaluation'. Their standard deviations are over evaluation episodes, and are left out of rows
-      that don't hold the single episodes.
+    rows: Rows of kind 'evaluation'. Standard deviations are over evaluation episodes, and left out for rows that don't
+      hold single episodes.
     cost_limit: One limit for all constraints, or one for each.
     constraint_names: Names of the C costs, shown if there are several.
-    colors: Whether to mark costs green and red with escape codes: for terminals.
+    colors: Whether to mark costs green and red with escape codes, for terminals.
   """
   if not rows:
     return 'No evaluations.\n'
@@ -51,7 +51,7 @@ def evaluation_table(
     regret = '  '.join(f'{value:.4f}' for value in as_floats(row.get('cost_regret')))
     table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret)
   output = io.StringIO()
-  # Wider than any table: lines are never folded, whatever reads them.
+  # Wider than any table, so that lines are never wrapped.
   console = rich_console.Console(
     file=output, width=1000, force_terminal=colors, legacy_windows=False, color_system='standard' if colors else None
   )
@@ -60,7 +60,7 @@ def evaluation_table(
 
 
 def cost_labels(constraint_names: Sequence[str], count: int) -> list[str]:
-  """What to call the C cost returns; a single one needs no name."""
+  """Returns labels for the C cost returns; a single one needs no name."""
   if constraint_names and len(constraint_names) != count:
     raise ValueError(f'{count} costs, but constraint_names has {len(constraint_names)}: {tuple(constraint_names)}.')
   if count == 1:
@@ -69,7 +69,7 @@ def cost_labels(constraint_names: Sequence[str], count: int) -> list[str]:
 
 
 def cost_limits(cost_limit: float | Sequence[float], count: int) -> np.ndarray:
-  """The limits [C], from one for all constraints or one for each."""
+  """Returns the limits [C], from one for all constraints or one for each."""
   limits = np.asarray(cost_limit, np.float64)
   if limits.ndim and limits.shape != (count,):
     raise ValueError(f'{count} costs, but cost_limit has shape {limits.shape}: {cost_limit}.')
@@ -82,7 +82,7 @@ def within(cost_return: float, limit: float) -> bool:
 
 
 def as_floats(value: Any) -> np.ndarray:
-  """A scalar or vector of a row as a vector; what is missing, or was not finite when it was logged, is NaN."""
+  """Returns a scalar or vector of a row as a vector, with NaN for missing and non-finite values."""
   return np.atleast_1d(np.asarray(value, np.float64))
 
 

@@ -1,4 +1,4 @@
-"""Which versions a run is made with.
+"""Versions that a run uses.
 
 `mujoco` is None if MuJoCo doesn't simulate the task; others are None if they are not installed.
 """
@@ -14,22 +14,22 @@ Versions = dict[str, str | None]  # By name.
 
 
 def current(mujoco_version: str | None) -> Versions:
-  """The versions in use.
+  """Returns the versions in use.
 
   Args:
-    mujoco_version: As the run's environment tells it.
+    mujoco_version: From the run's environment.
   """
   packages = {name: _installed(name) for name in _PACKAGES}
   return dict(python=platform.python_version(), **packages, mujoco=mujoco_version, lambda_kit=_installed('lambda-kit'))
 
 
 def differences(before: Versions, after: Versions) -> list[str]:
-  """What changed, in words."""
+  """Describes what changed."""
   return [f'{name} {after.get(name)} instead of {before[name]}' for name in before if before[name] != after.get(name)]
 
 
 def same_physics(before: Versions, after: Versions) -> bool:
-  """Whether a run that goes on is simulated as it was. A task that MuJoCo didn't simulate never changes so."""
+  """Whether a resumed run is simulated as before. Tasks that MuJoCo doesn't simulate always are."""
   versions = before['mujoco'], after['mujoco']
   return None in versions or len(set(map(physics.of_version, versions))) == 1
 

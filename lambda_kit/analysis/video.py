@@ -1,4 +1,4 @@
-"""Videos of episodes: MP4 that plays in browsers, with the return and the cost written on the frames."""
+"""Videos of episodes: MP4 that plays in browsers, with return and cost drawn on the frames."""
 
 from collections.abc import Iterable, Iterator, Sequence
 import io
@@ -22,7 +22,7 @@ from lambda_kit.analysis import tables
 
 _FONT_SIZE = 14
 _COLORS = {False: (255, 255, 255), True: (255, 70, 70)}
-# Viewers slow down an animation whose frames last less than this.
+# Viewers slow down animations with shorter frames.
 _SHORTEST_GIF_FRAME_MS = 20
 _PREVIEW_FRAMES = 100
 _PREVIEW_HEIGHT = 128  # Pixels, at most.
@@ -36,13 +36,13 @@ class Line(NamedTuple):
 
 
 def write_video(frames: Iterable[np.ndarray], path: str | os.PathLike, fps: float) -> pathlib.Path:
-  """Writes H.264 in MP4, or an animated GIF where ffmpeg doesn't run.
+  """Writes H.264 in MP4, or an animated GIF if ffmpeg doesn't work.
 
-  Frames are encoded as they come, so an iterator of a long episode needs no memory. The file appears under its name
-  once it is complete; if anything fails, nothing is left behind.
+  Frames are encoded as they come, so an iterator over a long episode needs no memory. The file appears once it is
+  complete; if anything fails, nothing is left behind.
 
   Args:
-    frames: Pictures uint8 [height, width, 3], all of one size. Odd sizes grow by a pixel, which H.264 asks for.
+    frames: Pictures uint8 [height, width, 3], all of one size. Odd sizes are padded by a pixel, as H.264 requires.
     path: Name of the file, ending in '.mp4'.
     fps: Frames per second.
 
@@ -68,12 +68,12 @@ def write_video(frames: Iterable[np.ndarray], path: str | os.PathLike, fps: floa
 
 
 def caption(frame: np.ndarray, lines: Sequence[str | Line], min_height: int = 256) -> np.ndarray:
-  """Writes small lines into the upper left corner.
+  """Draws lines of small text in the upper left corner.
 
   Args:
-    frame: uint8 [height, width, 3]. Small ones are first enlarged by a whole number, pixels staying sharp.
+    frame: uint8 [height, width, 3]. Small frames are first enlarged by a whole factor, so that pixels stay sharp.
     lines: Text, or `Line`s, which can be red.
-    min_height: Height in pixels that frames are enlarged to at least.
+    min_height: Smaller frames are enlarged to at least this height in pixels.
 
   Returns:
     A new frame, uint8.
@@ -97,14 +97,14 @@ def caption(frame: np.ndarray, lines: Sequence[str | Line], min_height: int = 25
 
 
 class Preview:
-  """Some frames of a video, small, as an animation of a bounded size, whatever the length of the video."""
+  """A small animation of a video, with a bounded number of frames."""
 
   def __init__(self):
     self._kept = streams.Thinned(capacity=_PREVIEW_FRAMES)
     self._count = 0
 
   def passing(self, frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Passes frames uint8 [height, width, 3] on, and remembers some of them."""
+    """Passes on frames uint8 [height, width, 3], and keeps some of them."""
     for frame in frames:
       shrink = -(-frame.shape[0] // _PREVIEW_HEIGHT)
       self._kept.append(Image.fromarray(frame).reduce(shrink))
@@ -112,7 +112,7 @@ class Preview:
       yield frame
 
   def gif(self, fps: float) -> bytes:
-    """The animation, as long as the video with so many frames per second."""
+    """Returns the animation. It lasts as long as the video does at `fps` frames per second."""
     images, output = self._kept.items(), io.BytesIO()
     _save_gif(images, output, len(images) * fps / self._count)
     return output.getvalue()
@@ -124,7 +124,7 @@ def episode_lines(
   cost_limit: float | Sequence[float],
   constraint_names: Sequence[str] = (),
 ) -> list[Line]:
-  """The caption of an episode: its return and cost returns [C] so far, costs in red once over their limits."""
+  """Returns the caption of an episode: its return and cost returns [C] so far, in red once over their limits."""
   costs = tables.as_floats(cost_return)
   lines = [Line(f'return {float(episode_return):.2f}')]
   for label, cost, limit in zip(
@@ -135,7 +135,7 @@ def episode_lines(
 
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-  """Passes frames on, and refuses those that an encoder would take for something else."""
+  """Passes on frames, and refuses those that an encoder would misinterpret."""
   frames = iter(frames)
   first = next(frames, None)
   if first is None:
@@ -170,7 +170,7 @@ def _write_mp4(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
     output_params=['-crf', '23', '-movflags', '+faststart'],
   )
   with warnings.catch_warnings():
-    # JAX warns of forks that go on to use it. This one becomes ffmpeg at once.
+    # JAX warns of forked processes, which must not use it. This one becomes ffmpeg at once.
     warnings.filterwarnings('ignore', r'os\.fork\(\) was called', RuntimeWarning)
     writer.send(None)
   count = 0
@@ -179,7 +179,7 @@ def _write_mp4(frames: Iterator[np.ndarray], path: pathlib.Path, fps: float) -> 
       writer.send(np.ascontiguousarray(np.pad(frame, padding, mode='edge')))
   finally:
     writer.close()
-  # ffmpeg's exit code is not passed on to us. A disk that filled up shows in the frames.
+  # imageio-ffmpeg hides ffmpeg's exit code. Missing frames reveal a full disk.
   if (written := _count_frames(path)) != count:
     raise OSError(f'ffmpeg wrote {written} of {count} frames to {path}; is the disk full?')
 
@@ -208,7 +208,7 @@ def _save_gif(images: Iterable[Image.Image], file: pathlib.Path | BinaryIO, fps:
 
 
 def _ffmpeg_problem() -> str | None:
-  """Why ffmpeg can't encode, found by letting it: it can be missing, be for another machine, or lack H.264."""
+  """Tries to encode a frame. Returns why it failed: ffmpeg may be missing, built for another machine, or lack H.264."""
   with tempfile.TemporaryDirectory() as directory:
     try:
       _write_mp4(iter(np.zeros((1, 16, 16, 3), np.uint8)), pathlib.Path(directory) / 'probe.mp4', fps=10)

@@ -1,4 +1,4 @@
-"""Sample efficiency: the steps an algorithm needs for the return that another one ends with (the paper's appendix)."""
+"""Sample efficiency: the steps that an algorithm needs to match another one's final return (the paper's appendix)."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,7 +12,7 @@ class Efficiency:
 
   ratio: float
   relation: str  # '=' if it was measured, '<=' or '>' if only a bound is known.
-  safe: bool  # Whether costs were within the limit then; of one that never got there, at its end.
+  safe: bool  # Whether costs were within the limit by then, or at the end if the return was never matched.
 
   def __str__(self) -> str:
     sign = {'=': '', '<=': '≤ ', '>': '> '}[self.relation]
@@ -30,16 +30,16 @@ def measure(
   """Compares learning curves with a return that another algorithm has after `target_steps`.
 
   Args:
-    steps: [R] of each seed.
-    returns: Likewise, of evaluations.
+    steps: Steps of evaluations, [R] for each seed.
+    returns: Likewise, returns.
     costs: Likewise, cost returns.
     target: The return to match.
-    target_steps: What the other algorithm needed for it.
+    target_steps: Steps that the other algorithm needed for it.
     cost_limit: d.
 
   Returns:
-    The mean over seeds of the first step with such a return; a lower bound, from the steps that all seeds took, if some
-    seed never had it. Safety is that of the median over seeds.
+    The mean over seeds of the first step with such a return. If some seed never reached it: a lower bound, from the
+    steps that all seeds took. Safety is that of the median cost over seeds.
   """
   reached = [np.flatnonzero(values >= target) for values in returns]
   if all(len(indices) for indices in reached):
@@ -52,9 +52,10 @@ def measure(
   return Efficiency(float(shortest / target_steps), '>', bool(cost <= cost_limit))
 
 
-def bound(points: Sequence[tuple[int, float, bool]], target: float, target_steps: int) -> Efficiency | None:
-  """What single points of a curve tell: (steps, return, safe) in the order of steps. None without points."""
+def bound(points: Sequence[tuple[int, float, bool]], target: float, target_steps: int) -> Efficiency:
+  """Bounds the steps by single points of a curve, at least one: (steps, return, safe) in the order of steps."""
   for steps, value, safe in points:
     if value >= target:
       return Efficiency(steps / target_steps, '<=', safe)
-  return Efficiency(points[-1][0] / target_steps, '>', points[-1][2]) if points else None
+  last_steps, _, safe = points[-1]
+  return Efficiency(last_steps / target_steps, '>', safe)

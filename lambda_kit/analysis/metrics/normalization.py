@@ -1,4 +1,4 @@
-"""How scores of different tasks become comparable: the paper's normalisation by unconstrained PPO (appendix).
+"""The paper's normalisation by unconstrained PPO, which makes scores of different tasks comparable (appendix):
 
   J(pi) / J^PPO,   max(0, J_c(pi) - d) / max(1e-6, J_c^PPO - d),   rho_c(pi) / rho_c^PPO,
 
@@ -23,7 +23,7 @@ class Metrics:
   excess: float  # J_c - d, summed over constraints. Negative if costs are within their limits.
   violation: float  # max(0, J_c - d), summed over constraints.
   safe: bool  # Whether each cost return is within its limit.
-  seeds: int = 0  # Over how many the median was taken; 0 if unknown.
+  seeds: int = 0  # Number of seeds behind the median; 0 if unknown.
 
   @property
   def values(self) -> tuple[float, float, float]:
@@ -37,7 +37,7 @@ def make_metrics(
   cost_limit: Sequence[float],
   seeds: int = 0,
 ) -> Metrics:
-  """Metrics of J(pi), J_c(pi) [C], rho_c(pi) [C] and d [1 or C]."""
+  """Makes metrics of J(pi), J_c(pi) [C], rho_c(pi) [C] and d [1 or C]."""
   excess = np.asarray(cost_return, np.float64) - np.asarray(cost_limit, np.float64)
   return Metrics(
     float(episode_return),
@@ -51,7 +51,7 @@ def make_metrics(
 
 
 def normalize(metrics: Metrics, ppo: Metrics) -> tuple[float, float, float]:
-  """The three metrics in units of PPO's. NaN where PPO has nothing to divide by: a return or regret of 0 or less."""
+  """Returns the three metrics in units of PPO's. NaN if PPO's return or regret is not positive."""
   ratio = lambda value, unit: value / unit if unit > 0.0 else float('nan')
   return (
     ratio(metrics.episode_return, ppo.episode_return),
@@ -61,7 +61,7 @@ def normalize(metrics: Metrics, ppo: Metrics) -> tuple[float, float, float]:
 
 
 def scale_to_unit(values: Sequence[float], higher_is_better: bool) -> np.ndarray:
-  """Scales a metric of several algorithms [A] so that the best one has 1 and the worst 0; all 1 if they are equal."""
+  """Scales a metric of several algorithms so that the best one has 1 and the worst 0; all have 1 if they are equal."""
   signed = np.asarray(values, np.float64) * (1.0 if higher_is_better else -1.0)
   low, high = np.nanmin(signed), np.nanmax(signed)
   return np.where(np.isnan(signed), np.nan, 1.0) if high == low else (signed - low) / (high - low)

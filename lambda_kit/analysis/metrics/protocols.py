@@ -1,4 +1,4 @@
-"""Protocols: under which conditions a score was measured. Scores of different protocols are never averaged.
+"""Protocols: the conditions that a score was measured under. Scores of different protocols are never averaged.
 
 The SG6 protocol is the paper's (section 5.1): 10 evaluation episodes of 1,000 steps, a limit of 25, recorded at 1M
 environment steps for three of the tasks and at 2M for the others.
@@ -19,7 +19,7 @@ SG6_STEPS = {
 SG6_TASKS = tuple(SG6_STEPS)
 SG6_LIMIT = 25.0
 SG6_EPISODES = 10
-# PointPush1 with the box half transparent: under the same protocol, but not one of the six.
+# PointPush1 with a half-transparent box. It has the same protocol, but is not one of the six tasks.
 OBSERVABLE_PUSH = 'ObservablePointPush1'
 
 
@@ -28,10 +28,10 @@ class Protocol:
   """How the scores of a task are measured."""
 
   task: str
-  environment_steps: int  # After which return, cost return and cost regret are recorded.
+  environment_steps: int  # At which return, cost return and cost regret are recorded.
   evaluation_episodes: int  # E.
   cost_limit: tuple[float, ...]  # d, one for all constraints, or one for each.
-  # What was changed in the simulator: parameter and value as gin text, sorted. What an agent sees of it is no part.
+  # Changes in the simulator, except for what the agent sees: parameter and value as gin text, sorted.
   environment: tuple[tuple[str, str], ...] = ()
 
   def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Protocol:
     )
 
   def differences(self, other: 'Protocol') -> list[str]:
-    """What another protocol has otherwise, in words."""
+    """Describes how another protocol differs."""
     names = [
       field.name for field in dataclasses.fields(self) if getattr(self, field.name) != getattr(other, field.name)
     ]
@@ -59,7 +59,7 @@ class Protocol:
 
 
 def paper_protocol(task: str) -> Protocol | None:
-  """The paper's protocol of a task, None for tasks that the paper doesn't have."""
+  """Returns the paper's protocol of a task; None for tasks that are not in the paper."""
   steps = SG6_STEPS['PointPush1'] if task == OBSERVABLE_PUSH else SG6_STEPS.get(task)
   return None if steps is None else Protocol(task, steps, SG6_EPISODES, (SG6_LIMIT,))
 

@@ -3,22 +3,22 @@
 A file is one object:
 
   schema   'lambda_kit.scores'
-  version  2; 1 had no `mujoco`, which is then that of `physics.version_before_records`; a reader refuses any other
+  version  2; version 1 had no `mujoco` (see `physics.version_before_records`); `load_scores` refuses any other
   scores   a list with one object for each seed:
     task               e.g. 'PointGoal1'
     algorithm          e.g. 'LAMBDA'
     seed               integer
     protocol           task, environment_steps, evaluation_episodes, cost_limit [1 or C], environment (changes in the
                        simulator: parameter to gin text)
-    environment_steps  at which the score was really recorded: the first evaluation at or after the protocol's steps
+    environment_steps  step at which the score was recorded: the first evaluation at or after the protocol's steps
     episode_return     J(pi), mean over the evaluation's episodes
     cost_return        J_c(pi) [C], likewise
     cost_regret        rho_c(pi) [C], all costs of training divided by its environment steps
-    wall_seconds       from the end of the first training episode to that of the evaluation; pauses of a run that was
-                       stopped and went on are included
-    config_hash        of all bindings that can change the outcome, the seed left out
-    workdir            where the run's logs are, from the folder that was read
-    mujoco             version of the MuJoCo that simulated the task, null for tasks that it doesn't simulate
+    wall_seconds       from the end of the first training episode to the end of the evaluation, including pauses of a
+                       run that was stopped and resumed
+    config_hash        of all bindings that can change the outcome, except for the seed
+    workdir            folder of the run's logs, relative to the folder that was read
+    mujoco             version of MuJoCo, null for tasks that it doesn't simulate
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _READ = (1, VERSION)
 
 
 class ScoresError(ValueError):
-  """A file of scores can't be used. The message says where and why."""
+  """A file of scores can't be used."""
 
 
 class ProtocolError(ScoresError):
@@ -97,7 +97,7 @@ class SeedScore:
 
 
 def dump_scores(scores: Sequence[SeedScore]) -> str:
-  """The text of a file of scores: one line for each seed."""
+  """Returns the text of a file of scores, with a line for each seed."""
   head = json.dumps(dict(schema=SCHEMA, version=VERSION))
   lines = ',\n'.join(json.dumps(score.to_json(), allow_nan=False) for score in scores)
   return f'{head[:-1]}, "scores": [\n{lines}\n]}}\n'
@@ -107,13 +107,13 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
   """Reads a file of scores.
 
   Args:
-    path: Of the file.
-    protocols: The only ones to accept; None accepts any, as long as each task has one.
+    path: The file.
+    protocols: Protocols to accept; None accepts any, as long as each task has only one.
 
   Raises:
-    ScoresError: The file is no file of scores, or of another version, or a row of it is incomplete.
+    ScoresError: The file doesn't hold scores, or has another version, or a row is incomplete.
     ProtocolError: A row has another protocol, or another physics than others of its task and algorithm. Nothing is
-      returned: averages over a part would hide it.
+      returned, since averages over the rest would hide it.
   """
   path = pathlib.Path(path)
   try:
@@ -121,7 +121,7 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
   except ValueError as error:
     raise ScoresError(f'{path} is not JSON: {error}') from error
   if not isinstance(document, dict) or document.get('schema') != SCHEMA:
-    raise ScoresError(f'{path} is no file of scores: its schema is not {SCHEMA!r}.')
+    raise ScoresError(f'{path} is not a file of scores: its schema is not {SCHEMA!r}.')
   version = document.get('version')
   if version not in _READ:
     raise ScoresError(
@@ -165,7 +165,7 @@ def _check_protocols(
 
 def _version(value: Any) -> str | None:
   if not (value is None or isinstance(value, str)):
-    raise ValueError(f'{value!r} is no version')
+    raise ValueError(f'{value!r} is not a version')
   return value
 
 

@@ -1,4 +1,4 @@
-"""The paper's three metrics as pure functions (section 5.1), and their summaries of one episode.
+"""The paper's three metrics as pure functions (section 5.1), and the summary of an episode that they need.
 
 return       J(pi)      mean over E evaluation episodes of the undiscounted sum of rewards
 cost return  J_c(pi)    mean over E evaluation episodes of the undiscounted sum of costs
@@ -13,7 +13,7 @@ from lambda_kit import types
 
 
 def summarize_episode(rewards: types.Array, costs: types.Array, environment_steps: int) -> types.EpisodeSummary:
-  """Sums `rewards` [T] and `costs` [T, C] of one episode's agent steps."""
+  """Sums `rewards` [T] and `costs` [T, C] over the agent steps of an episode."""
   rewards, costs = np.asarray(rewards, np.float64), np.asarray(costs, np.float64)
   if rewards.ndim != 1 or costs.ndim != 2 or len(rewards) != len(costs):
     raise ValueError(f'Expected rewards [T] and costs [T, C], got {rewards.shape} and {costs.shape}.')
@@ -31,6 +31,6 @@ def average_cost_return(episodes: Sequence[types.EpisodeSummary]) -> np.ndarray:
 
 
 def cost_regret(total_cost: np.ndarray, environment_steps: int) -> np.ndarray:
-  """rho_c(pi), [C]: costs of training [C], summed since its start, for each environment step."""
+  """rho_c(pi), [C]: summed costs of training [C], divided by the environment steps so far."""
   total_cost = np.asarray(total_cost, np.float64)
   return total_cost / environment_steps if environment_steps else np.zeros_like(total_cost)

@@ -1,7 +1,7 @@
 """Statistics over seeds and tasks, after Agarwal et al. (2021): interquartile means, performance profiles, and
 confidence intervals by stratified bootstrap.
 
-Scores of an algorithm are a list with the scores of each task [S_m]; tasks may have different numbers of seeds.
+The scores of an algorithm are a list with an array [S_m] for each task; tasks may have different numbers of seeds.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Scores = Sequence[np.ndarray]  # M tasks, [S_m] each.
 # From samples [..., S] to a statistic of each [...].
 Statistic = Callable[[np.ndarray], np.ndarray]
 
-_CHUNK = 1 << 22  # Numbers to compare at a time.
+_CHUNK = 1 << 22  # Numbers to compare at a time, which bounds memory.
 
 
 class Estimate(NamedTuple):
@@ -25,7 +25,7 @@ class Estimate(NamedTuple):
 
 
 def interquartile_mean(samples: np.ndarray) -> np.ndarray:
-  """The mean of what is left when the lowest and the highest quarter are cut off; of samples [..., S]."""
+  """Mean of samples [..., S] without the lowest and the highest quarter."""
   count = samples.shape[-1]
   cut = int(0.25 * count)
   return np.sort(samples, axis=-1)[..., cut : count - cut].mean(axis=-1)
@@ -40,14 +40,14 @@ def median(samples: np.ndarray) -> np.ndarray:
 
 
 def optimality_gap(samples: np.ndarray) -> np.ndarray:
-  """By how much scores fall short of 1, the unit of normalised scores; of samples [..., S]."""
+  """Mean shortfall of normalised scores [..., S] below 1."""
   return np.maximum(1.0 - samples, 0.0).mean(axis=-1)
 
 
 def estimate(
   scores: Scores, statistic: Statistic, seed: int = 0, repetitions: int = 2000, confidence: float = 0.95
 ) -> Estimate:
-  """A statistic of all scores, with the percentile interval of a stratified bootstrap."""
+  """Estimates a statistic of all scores, with the percentile interval of a stratified bootstrap."""
   resampled = statistic(_resample(scores, np.random.default_rng(seed), repetitions))
   low, high = np.quantile(resampled, _tails(confidence), axis=0)
   return Estimate(statistic(np.concatenate(scores)), low, high)
@@ -56,7 +56,7 @@ def estimate(
 def performance_profile(
   scores: Scores, thresholds: np.ndarray, seed: int = 0, repetitions: int = 500, confidence: float = 0.95
 ) -> Estimate:
-  """The part of all runs whose score is above each threshold [T], with pointwise confidence intervals."""
+  """Fraction of runs with a score above each threshold [T], with pointwise confidence intervals."""
   pooled = np.concatenate(scores)
   samples = np.sort(_resample(scores, np.random.default_rng(seed), repetitions), axis=-1)
   rows = max(1, _CHUNK // max(1, samples.shape[1] * len(thresholds)))
@@ -76,7 +76,7 @@ def band(curves: np.ndarray, percentiles: tuple[float, float] = (5.0, 95.0)) -> 
 def _resample(scores: Scores, rng: np.random.Generator, repetitions: int) -> np.ndarray:
   """Draws as many seeds as there are, with replacement, within each task: [repetitions, S_1 + ... + S_M]."""
   if not scores or any(len(task) == 0 for task in scores):
-    raise ValueError('Each task needs a score at least.')
+    raise ValueError('Each task needs at least one score.')
   return np.concatenate([task[rng.integers(len(task), size=(repetitions, len(task)))] for task in scores], axis=1)
 
 

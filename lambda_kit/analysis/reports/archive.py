@@ -1,4 +1,4 @@
-"""What of a report is small enough to be kept in a repository."""
+"""The part of a report that is small enough to be kept in a repository."""
 
 import pathlib
 import re
@@ -11,19 +11,19 @@ _KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md')
 
 
 def write_archive(collected: collection_lib.Collection, report_folder: pathlib.Path, out: pathlib.Path) -> list[str]:
-  """Copies numbers, learning curves and configurations, without the page and without what is large.
+  """Copies numbers, learning curves and configurations, without the page and without large files.
 
     out/scores.json, out/evaluations.json, out/runs.md   every seed, as in the report
     out/learning_curves_1.png, ...
     out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
-    out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, where the agent has a model
-    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed whose bounds on costs were compared with costs,
-    out/<task>_<algorithm>_calibration.png                and a figure of the first
+    out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, if the agent has a model
+    out/calibration/<task>_<algorithm>_seed<n>.json       of every seed with a calibration,
+    out/<task>_<algorithm>_calibration.png                and the figure of the first one
 
   Args:
-    collected: What the report is about.
-    report_folder: Where it was written.
-    out: Files of these names there are replaced.
+    collected: The report's runs.
+    report_folder: The report's folder.
+    out: Where to copy to. Files of the same names are replaced.
 
   Returns:
     Names of the files.
@@ -41,7 +41,7 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
       if video.exists() and video.stat().st_size < _MAX_VIDEO_BYTES:
         kept[f'{name}.mp4'] = video
     for run in group.runs:
-      calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # By steps.
+      calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # In order of steps.
       if calibrations:
         kept[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
         if run is group.runs[0]:

@@ -1,10 +1,10 @@
-"""Runs in order: by task and algorithm, with one protocol for a task, one configuration and physics for a group.
+"""Runs grouped by task and algorithm: one protocol for a task, one configuration and physics for a group.
 
 Each seed counts once.
 """
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 
 from lambda_kit.analysis.metrics import physics
@@ -28,29 +28,29 @@ class Group:
 
   @property
   def scored(self) -> tuple[runs_lib.Run, ...]:
-    """Those that have reached the protocol's steps: only these are averaged."""
+    """Runs that have reached the protocol's steps: only these are averaged."""
     return tuple(run for run in self.runs if run.score is not None)
 
   @property
   def drawn(self) -> tuple[runs_lib.Run, ...]:
-    """Whose curves are averaged: those with a score, or all while none has one."""
+    """Runs to draw: those with a score, or all while none has one."""
     return self.scored or self.runs
 
   def scores(self) -> list[records.SeedScore]:
-    return [dataclasses.replace(run.score, algorithm=self.algorithm) for run in self.scored]
+    return [dataclasses.replace(run.score, algorithm=self.algorithm) for run in self.runs if run.score is not None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-  """What a report is about."""
+  """The runs of a report."""
 
   groups: tuple[Group, ...]
-  refused: tuple[runs_lib.Run, ...]  # For another protocol or a duplicate seed; shown, but counted nowhere.
+  refused: tuple[runs_lib.Run, ...]  # For another protocol or a duplicate seed; shown, but not counted.
   problems: tuple[problems_lib.Problem, ...]
 
   @property
   def tasks(self) -> list[str]:
-    """The paper's in its order, then others."""
+    """The paper's tasks in its order, then others."""
     return order_tasks(group.task for group in self.groups)
 
   @property
@@ -65,19 +65,25 @@ class Collection:
     return [score for task in self.tasks for group in self.of_task(task) for score in group.scores()]
 
 
-def order_tasks(tasks) -> list[str]:
-  tasks = set(tasks)
-  return [task for task in protocols_lib.SG6_TASKS if task in tasks] + sorted(tasks - set(protocols_lib.SG6_TASKS))
+def order_tasks(tasks: Iterable[str]) -> list[str]:
+  return _order(tasks, protocols_lib.SG6_TASKS)
 
 
-def order_algorithms(algorithms) -> list[str]:
-  algorithms = set(algorithms)
-  return [name for name in _ORDER if name in algorithms] + sorted(algorithms - set(_ORDER))
+def order_algorithms(algorithms: Iterable[str]) -> list[str]:
+  return _order(algorithms, _ORDER)
+
+
+def _order(names: Iterable[str], first: Sequence[str]) -> list[str]:
+  """Sorts different names, with some of them first."""
+  found = set(names)
+  return [name for name in first if name in found] + sorted(found - set(first))
 
 
 def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Problem] = ()) -> Collection:
   """Sorts runs into groups. Runs that can't be compared with the others are refused, and problems say why."""
-  problems, refused, groups = list(problems), [], []
+  problems = list(problems)
+  refused: list[runs_lib.Run] = []
+  groups: list[Group] = []
   by_task: dict[str, list[runs_lib.Run]] = collections.defaultdict(list)
   for run in runs:
     by_task[run.identity.task].append(run)
@@ -103,16 +109,16 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
 
 
 def _choose_protocol(task: str, runs: Sequence[runs_lib.Run]) -> protocols_lib.Protocol:
-  """The paper's if any run has it, else that of most runs, and of those the longest."""
+  """Returns the paper's protocol if any run has it, else that of most runs, and of those the longest."""
   paper = protocols_lib.paper_protocol(task)
   counts = collections.Counter(run.identity.protocol for run in runs)
-  return paper if paper in counts else max(counts, key=lambda protocol: (counts[protocol], protocol.environment_steps))
+  return max(counts, key=lambda protocol: (protocol == paper, counts[protocol], protocol.environment_steps))
 
 
 def _report_physics(
   task: str, by_algorithm: Mapping[str, Sequence[runs_lib.Run]], problems: list[problems_lib.Problem]
 ) -> None:
-  """Tells if runs of a task, also of different algorithms, can't be compared because their physics differ."""
+  """Reports a task whose runs, even of different algorithms, can't be compared because their physics differ."""
   algorithms: dict[str, set[str]] = collections.defaultdict(set)
   for algorithm, runs in by_algorithm.items():
     for run in runs:
@@ -131,7 +137,7 @@ def _report_physics(
 def _split(
   task: str, algorithm: str, runs: Sequence[runs_lib.Run], problems: list[problems_lib.Problem]
 ) -> dict[str, list[runs_lib.Run]]:
-  """Runs by label: the algorithm's name, with what tells configurations and physics apart if there are several."""
+  """Returns runs by label: the algorithm's name, plus configuration and physics if there are several."""
   configurations = _name_configurations(task, algorithm, runs, problems)
   names = {run.mujoco: physics.name(physics.of_version(run.mujoco)) for run in runs}
   several = len(set(names.values())) > 1
@@ -146,7 +152,7 @@ def _split(
 def _name_configurations(
   task: str, algorithm: str, runs: Sequence[runs_lib.Run], problems: list[problems_lib.Problem]
 ) -> dict[str, str]:
-  """What tells configurations apart, by hash. Nothing does if there is one."""
+  """Returns a name for each configuration by hash, empty if there is only one."""
   by_hash: dict[str, runs_lib.Run] = {}  # One run of each.
   for run in runs:
     by_hash.setdefault(run.identity.config_hash, run)
@@ -156,7 +162,7 @@ def _name_configurations(
   common = set.intersection(*lines.values())
   own = {key: sorted(lines[key] - common) for key in by_hash}
   short = all(len(values) <= 1 and len(''.join(values)) <= 60 for values in own.values())
-  # 'Swag.decay = 0.5' tells more than a hash, where it is all that differs.
+  # 'Swag.decay = 0.5' says more than a hash, if it is the only difference.
   names = {
     key: (own[key][0].partition('.')[2].replace(' ', '') if own[key] else 'default') if short else f'#{key[:6]}'
     for key in by_hash
@@ -175,7 +181,7 @@ def _name_configurations(
 def _drop_duplicates(
   runs: Sequence[runs_lib.Run], refused: list[runs_lib.Run], problems: list[problems_lib.Problem]
 ) -> list[runs_lib.Run]:
-  """One run for each seed: the first that has a score, else the one that got furthest."""
+  """Returns one run for each seed: the first with a score, else the one that got furthest."""
   by_seed: dict[int, list[runs_lib.Run]] = collections.defaultdict(list)
   for run in runs:
     by_seed[run.identity.seed].append(run)
@@ -192,7 +198,7 @@ def _drop_duplicates(
 
 
 def _missing_seeds(groups: Sequence[Group]) -> list[problems_lib.Problem]:
-  """A seed is missing where a group lacks a score for it that another has: on any of the paper's tasks, or its own."""
+  """Reports seeds that a group has no score for and another one has: on any of the paper's tasks, or on its own."""
   benchmark = lambda group: 'paper' if group.protocol == protocols_lib.paper_protocol(group.task) else group.task
   all_wanted: dict[str, set[int]] = collections.defaultdict(set)
   for group in groups:

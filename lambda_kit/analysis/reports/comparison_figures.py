@@ -22,9 +22,9 @@ _OURS = 'LAMBDA'
 def learning_curves(
   collected: collection_lib.Collection, tasks: Sequence[str], colors: drawing.Colors
 ) -> mpl_figure.Figure | None:
-  """Median and 5-95 percentiles over seeds, the limit in red, published results of long training dashed.
+  """Draws medians and 5-95 percentiles over seeds, the limit in red, and published results of long training dashed.
 
-  A column for each task, and lines for return, cost return and cost regret.
+  There is a column for each task, with panels for return, cost return and cost regret.
   """
   tasks = [
     task
@@ -49,9 +49,9 @@ def learning_curves(
         axes.axhline(row.metrics.values[i], color=colors[algorithm], linestyle='--', linewidth=1.0)
         dashed.add(algorithm)
       drawing.style(axes, f'{task}\n{title}' if i == 0 else title)
-      drawing.style_steps(axes)
+    drawing.style_steps(column)
     limits = groups[0].protocol.cost_limit
-    if len(limits) == 1:  # With several, their sum limits nothing.
+    if len(limits) == 1:  # Curves are sums over constraints, which several limits don't bound.
       column[1].axhline(limits[0], color=drawing.LIMIT_COLOR, linewidth=1.5, gid='limit')
     for axes in column[1:]:  # Costs aren't negative.
       axes.set_ylim(bottom=0.0)
@@ -69,7 +69,7 @@ def learning_curves(
 
 
 def trade_off(summary: summary_lib.Summary, colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """Normalised metrics, averaged over tasks and scaled to [0, 1]: 1 is the best algorithm, 0 the worst."""
+  """Draws normalised metrics, averaged over tasks and scaled to [0, 1]: 1 is the best algorithm, 0 the worst."""
   averages = {name: values for name, values in summary.averages(normalized=True).items() if not np.isnan(values).any()}
   if len(averages) < 2:
     return None
@@ -106,20 +106,20 @@ def trade_off(summary: summary_lib.Summary, colors: drawing.Colors) -> mpl_figur
 def sample_efficiencies(
   collected: collection_lib.Collection, summary: summary_lib.Summary
 ) -> dict[str, dict[str, efficiency.Efficiency]]:
-  """By task and algorithm: the steps for the return that LAMBDA ends with, in units of LAMBDA's steps.
+  """Returns, by task and algorithm, the steps to match LAMBDA's final return, in units of LAMBDA's steps.
 
-  Measured curves of baselines count; of published ones two points are known, which give bounds.
+  Baselines that were run are measured on their curves. Published ones have two known points, which give bounds.
   """
   ratios: dict[str, dict[str, efficiency.Efficiency]] = {}
   for task in summary.tasks:
-    # Runs of another protocol than the summary's are not in it.
+    # Runs with another protocol are not in the summary.
     groups = {group.algorithm: group for group in collected.of_task(task) if (task, group.algorithm) in summary.metrics}
     ours = _OURS if (task, _OURS) in summary.metrics else _OURS + reference.SUFFIX
-    if (task, ours) not in summary.metrics:
+    protocol = groups[ours].protocol if ours in groups else protocols.paper_protocol(task)
+    if (task, ours) not in summary.metrics or protocol is None:
       continue
     target = summary.metrics[task, ours].episode_return
-    protocol = groups[ours].protocol if ours in groups else protocols.paper_protocol(task)
-    found = {}
+    found: dict[str, efficiency.Efficiency] = {}
     for algorithm, group in groups.items():
       curves = [run.curves for run in group.scored]
       if not algorithm.startswith(_OURS) and curves and len(protocol.cost_limit) == 1:
@@ -147,7 +147,7 @@ def sample_efficiencies(
 def sample_efficiency(
   ratios: Mapping[str, Mapping[str, efficiency.Efficiency]], colors: drawing.Colors
 ) -> mpl_figure.Figure | None:
-  """Bars of ratios, with a check mark where costs were within the limit by then, and a cross where not."""
+  """Draws bars of ratios, with a check mark if costs were within the limit by then, and a cross if not."""
   if not ratios:
     return None
   bars = [(task, name, value) for task, found in ratios.items() for name, value in found.items()]
@@ -197,7 +197,7 @@ def sample_efficiency(
 
 
 def _label(collected: collection_lib.Collection, algorithm: str, tasks: Sequence[str]) -> str:
-  """An algorithm's name, with how many seeds its medians are over."""
+  """An algorithm's name with the number of seeds behind its medians."""
   groups = [group for group in collected.groups if group.algorithm == algorithm and group.task in tasks]
   counts = sorted({len(group.drawn) for group in groups})
   seeds = f'{counts[0]}' if len(counts) == 1 else f'{counts[0]} to {counts[-1]}'

@@ -1,6 +1,7 @@
-"""Figures of what went on inside of learners: predicted costs, multipliers, disagreement, errors of predictions."""
+"""Figures of learner metrics: predicted costs, multipliers, disagreement, prediction errors."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
@@ -9,9 +10,11 @@ from lambda_kit.analysis import drawing
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import predictions
 
+_LINESTYLES: tuple[Literal['-', '--'], ...] = ('-', '--')  # Of the first and second metric of a panel.
+
 
 def predicted_cost(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """The cost of an agent step, as the model imagines it (solid) and as episodes of training had it (dashed)."""
+  """Draws the cost of an agent step, as imagined by the model (solid) and as observed in training (dashed)."""
   return _metric_figure(
     collected,
     colors,
@@ -21,12 +24,12 @@ def predicted_cost(collected: collection_lib.Collection, colors: drawing.Colors)
 
 
 def multipliers(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """Multipliers and the penalty in the policy's loss."""
+  """Draws multipliers, and the penalty in the policy's loss."""
   return _metric_figure(collected, colors, [('multiplier', ('multiplier',)), ('penalty', ('penalty',))])
 
 
 def disagreement(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """How much the posterior's samples differ: in weights, in values, in cost values."""
+  """Draws how much posterior samples differ: in weights, values and cost values."""
   return _metric_figure(
     collected,
     colors,
@@ -39,7 +42,7 @@ def disagreement(collected: collection_lib.Collection, colors: drawing.Colors) -
 
 
 def prediction_error(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """Errors of open-loop predictions by step (solid), and of taking what was seen last to stay (dashed)."""
+  """Draws errors of open-loop predictions by step (solid), and of the last observation, repeated (dashed)."""
   parts = [
     part
     for part in predictions.PARTS
@@ -49,7 +52,7 @@ def prediction_error(collected: collection_lib.Collection, colors: drawing.Color
     (f'{part}: error {predictions.UNITS[part]}', (f'prediction_error/{part}', f'last_seen_error/{part}'))
     for part in parts
   ]
-  return _metric_figure(collected, colors, rows, ('model', 'what was seen last'), 'predicted agent steps')
+  return _metric_figure(collected, colors, rows, ('model', 'last observation, repeated'), 'predicted agent steps')
 
 
 def _metric_figure(
@@ -59,11 +62,11 @@ def _metric_figure(
   styles: Sequence[str] = (),
   steps: str = 'environment steps',
 ) -> mpl_figure.Figure | None:
-  """A column for each task, a line of panels for each of `rows`: a title and the metrics to draw over `steps`.
+  """Draws a column for each task, and a panel in it for each of `rows`: a title and the metrics to draw over `steps`.
 
   The first metric of a panel is a solid line, the second one dashed; `styles` names them.
   """
-  first = {names[0] for _, names in rows}  # Agents without a model or multipliers have none.
+  first = {names[0] for _, names in rows}  # Agents without a model or multipliers have none of them.
   groups = [group for group in collected.groups if any(first & run.curves.keys() for run in group.runs)]
   tasks = collection_lib.order_tasks(group.task for group in groups)
   if not tasks:
@@ -75,17 +78,17 @@ def _metric_figure(
       for group in collected.of_task(task):
         if group not in groups:
           continue
-        for name, linestyle in zip(names, ('-', '--')):
+        for name, linestyle in zip(names, _LINESTYLES):
           found = drawing.group_band(group, name)
           if found is not None:
             drawing.draw_band(axes, *found, colors[group.algorithm], linestyle=linestyle)
       drawing.style(axes, f'{task}\n{title}' if i == 0 else title)
-      drawing.style_steps(axes, steps)
+    drawing.style_steps(column, steps)
   names = collection_lib.order_algorithms(group.algorithm for group in groups)
   handles = [lines.Line2D([], [], color=colors[name], label=name) for name in names]
   handles += [
-    lines.Line2D([], [], color=drawing.TEXT_COLOR, linestyle=style, label=label)
-    for style, label in zip(('-', '--'), styles)
+    lines.Line2D([], [], color=drawing.TEXT_COLOR, linestyle=linestyle, label=label)
+    for linestyle, label in zip(_LINESTYLES, styles)
   ]
   drawing.legend(figure, handles)
   return figure

@@ -14,7 +14,7 @@ class Medium:
   """A file of a run."""
 
   run: runs_lib.Run
-  algorithm: str  # As its group is called.
+  algorithm: str  # The name of its group.
   path: pathlib.Path
   content: bytes
 
@@ -22,12 +22,12 @@ class Medium:
 def choose(
   collected: collection_lib.Collection, path_of: Callable[[runs_lib.Run], pathlib.Path | None], budget: int
 ) -> list[Medium]:
-  """Reads files of runs: first of the run with the median return of each group, then of others, then of refused ones.
+  """Reads files of runs: first of each group's run with the median return, then of the others, then of refused runs.
 
   Args:
     collected: The runs.
-    path_of: Names the file of a run; None if it has none.
-    budget: Bytes of all files together. Those that don't fit are left out.
+    path_of: Returns the file of a run; None if it has none.
+    budget: Bytes of all files together. Files that don't fit are left out.
   """
   first, others = [], []
   for task in collected.tasks:
@@ -39,15 +39,16 @@ def choose(
       if ranked:
         first.append((ranked.pop(len(ranked) // 2), group.algorithm))
         others += [(run, group.algorithm) for run in ranked]
-  others += [(run, run.identity.algorithm) for run in collected.refused if path_of(run) is not None]
+  others += [(run, run.identity.algorithm) for run in collected.refused]
   chosen = []
   for run, algorithm in [*first, *others]:
-    path = path_of(run)
+    if (path := path_of(run)) is None:
+      continue
     try:
       size = path.stat().st_size
       if size <= budget:
         chosen.append(Medium(run, algorithm, path, path.read_bytes()))
         budget -= size
-    except OSError:  # It was there a moment ago; a run may be replacing it.
+    except OSError:  # It existed a moment ago; a run may be replacing it.
       continue
   return chosen

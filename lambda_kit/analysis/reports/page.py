@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: no network, no server, no files beside it."""
+"""The report as one self-contained HTML page: it needs no network, no server and no other files."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from lambda_kit.analysis.reports import runs as runs_lib
 from lambda_kit.analysis.reports import score_tables
 from lambda_kit.config import gin_text
 
-_POINTS = 100  # Of a curve: more than a phone has pixels for.
+_POINTS = 100  # In a curve: as many as a phone's screen can show.
 _DIGITS = 5
 _MIME = {'.mp4': 'video/mp4', '.gif': 'image/gif'}
 _BASELINES = {'PPO': 'ppo', 'PPO-Lagrangian': 'ppo_lagrangian', 'TRPO-Lagrangian': 'trpo_lagrangian', 'CPO': 'cpo'}
@@ -33,7 +33,7 @@ _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 class Figure:
   """A figure of the page."""
 
-  name: str  # Of its files, without their ending.
+  name: str  # Stem of its files.
   caption: str
   png: bytes
 
@@ -49,18 +49,18 @@ def render(
   refresh_seconds: int = 0,
   video_bytes: int = 48_000_000,
 ) -> str:
-  """Makes the page.
+  """Renders the page.
 
   Args:
     collected: The runs.
-    tables: To show.
-    figures: To show.
-    strips: Pictures of predictions, to show.
+    tables: Tables of scores.
+    figures: Figures of the report.
+    strips: Pictures of predictions.
     colors: By algorithm.
-    overview: A line below the title.
-    gin_root: The folder that holds `gin/`, for the paper's configurations; None shows no differences from them.
-    refresh_seconds: After which the page loads itself again; 0 for never.
-    video_bytes: How much of videos to embed. The median run of each group comes first.
+    overview: The line below the title.
+    gin_root: The folder that holds `gin/`, with the paper's configurations; None to show no differences from them.
+    refresh_seconds: Interval at which the page reloads itself; 0 for never.
+    video_bytes: Budget for embedded videos. The median run of each group comes first.
   """
   runs = list(run_table.all_runs(collected))
   content = dict(
@@ -72,7 +72,7 @@ def render(
     videos=_videos(collected, video_bytes),
     problems=[dataclasses.asdict(problem) for problem in collected.problems],
   )
-  # '<' must not end the script element that the data are in.
+  # A '</script>' in the data must not end the script element.
   data = json.dumps(content, separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
   script = _asset('charts.js') + _asset('page.js')
   parts = dict(
@@ -166,7 +166,7 @@ def _run(run: runs_lib.Run, label: str, refused: bool) -> dict[str, Any]:
 
 
 def _configs(runs: Sequence[runs_lib.Run], gin_root: pathlib.Path | None) -> dict[str, dict[str, Any]]:
-  """Configurations by hash: their text, and how they differ from the paper's for the task."""
+  """Returns configurations by hash: their text, and how they differ from the paper's for the task."""
   configs: dict[str, dict[str, Any]] = {}
   for run in runs:
     if run.identity.config_hash not in configs:
@@ -180,7 +180,7 @@ def _configs(runs: Sequence[runs_lib.Run], gin_root: pathlib.Path | None) -> dic
 
 
 def _paper_files(task: str, algorithm: str) -> list[str]:
-  """The paper's experiment on a task, with a baseline's layer; for other tasks, the paper's agent."""
+  """Returns the gin files of the paper's experiment on a task, or of the paper's agent for other tasks."""
   if task == protocols.OBSERVABLE_PUSH:
     files = ['gin/sg6_observable_pointpush1.gin']
   else:
@@ -193,7 +193,7 @@ def _paper_files(task: str, algorithm: str) -> list[str]:
 
 
 def _difference(files: Sequence[str], gin_root: pathlib.Path | None, lines: Sequence[str]) -> list[str] | None:
-  """How lines of gin differ from those of files. Parts that a run lacks are left out: what replaced them is told."""
+  """Returns how lines of gin differ from those of files, without parts that are not in use: their replacements show."""
   if gin_root is None:
     return None
   try:
@@ -206,7 +206,7 @@ def _difference(files: Sequence[str], gin_root: pathlib.Path | None, lines: Sequ
 
 
 def _videos(collected: collection_lib.Collection, budget: int) -> dict[str, str]:
-  """Videos by workdir as data URIs."""
+  """Returns videos by workdir as data URIs."""
   uri = lambda medium: f'data:{_MIME[medium.path.suffix]};base64,{base64.b64encode(medium.content).decode()}'
   return {medium.run.workdir: uri(medium) for medium in media.choose(collected, lambda run: run.video, budget)}
 

@@ -1,4 +1,4 @@
-"""Open-loop predictions that runs have written: pictures, and errors by step."""
+"""Open-loop predictions written by runs: pictures, and errors by step."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -15,22 +15,22 @@ _MAX_BYTES = 1 << 20
 
 
 class PredictionError(ValueError):
-  """A file is not one that `analysis.prediction` has written."""
+  """A file was not written by `analysis.prediction`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """What a run's model expected of m steps of an episode without looking."""
+  """A model's open-loop prediction of m steps of an episode."""
 
   picture: pathlib.Path  # A PNG; there is an SVG beside it.
   model_errors: Mapping[str, np.ndarray]  # By part of observations, [m]: the mean absolute error of each step.
-  last_seen_errors: Mapping[str, np.ndarray]  # Likewise, if what was seen last is taken to stay.
+  last_seen_errors: Mapping[str, np.ndarray]  # Likewise, of the persistence baseline: the last observation, repeated.
 
   def describe(self) -> str:
-    """The errors in words: means over all steps."""
+    """Describes the mean errors over all steps."""
     return '; '.join(
       f'{part}: mean absolute error {errors.mean():.3g} {UNITS[part]} over {len(errors)} steps, '
-      f'{self.last_seen_errors[part].mean():.3g} if what was seen last is taken to stay'
+      f'{self.last_seen_errors[part].mean():.3g} for the last observation, repeated'
       for part, errors in self.model_errors.items()
     )
 
@@ -49,15 +49,15 @@ def read(folder: pathlib.Path) -> Prediction | None:
     with open(path, encoding='utf-8') as file:
       errors = json.loads(file.read(_MAX_BYTES))['errors']
     columns = {
-      part: [streams.vector(errors[part][name]) for name in ('model', 'last_seen')] for part in PARTS if part in errors
+      part: (streams.vector(errors[part]['model']), streams.vector(errors[part]['last_seen']))
+      for part in PARTS
+      if part in errors
     }
   except (ValueError, KeyError, TypeError, RecursionError) as error:
-    raise PredictionError(f'no errors of a prediction: {type(error).__name__}') from error
-  for model, last_seen in columns.values():
+    raise PredictionError(f'it holds no errors of a prediction: {type(error).__name__}') from error
+  model_errors, last_seen_errors = {}, {}
+  for part, (model, last_seen) in columns.items():
     if model is None or last_seen is None or len(model) != len(last_seen) or not np.isfinite([model, last_seen]).all():
-      raise PredictionError('its errors are no finite numbers')
-  return Prediction(
-    path.with_suffix('.png'),
-    {part: values[0] for part, values in columns.items()},
-    {part: values[1] for part, values in columns.items()},
-  )
+      raise PredictionError('its errors are not finite numbers')
+    model_errors[part], last_seen_errors[part] = model, last_seen
+  return Prediction(path.with_suffix('.png'), model_errors, last_seen_errors)

@@ -1,4 +1,4 @@
-"""What a report has to say about bad input: problems are collected, told, and never stop a report."""
+"""Problems with a report's input. They are collected and shown, and never stop a report."""
 
 import collections
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ NO_RUNS = 'no runs'
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-  """Something that keeps a run out of the report, or that a reader of it must know."""
+  """Something that keeps a run out of the report, or that its readers must know."""
 
   kind: str  # One of the above.
-  where: str  # A workdir or file, from the folder of runs, or task and algorithm.
+  where: str  # A workdir or file, relative to the folder of runs, or task and algorithm.
   message: str
 
   def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Problem:
 
 
 def summarize(problems: Sequence[Problem], most: int = 20) -> str:
-  """Problems for a terminal: the first ones of all kinds, and how many more there are."""
+  """Returns text for a terminal: the first problems of each kind, and the number of others."""
   if not problems:
     return 'No problems found.'
   counts = collections.Counter(problem.kind for problem in problems)

@@ -1,4 +1,4 @@
-"""The paper's published scores, as reference rows beside one's own."""
+"""The paper's published scores, for comparison."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ import json
 from lambda_kit.analysis.metrics import normalization
 from lambda_kit.analysis.metrics import protocols
 
-SUFFIX = ' (paper)'  # Marks published numbers wherever they stand beside measured ones.
+SUFFIX = ' (paper)'  # Marks published numbers beside measured ones.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Row:
 
 @functools.cache
 def published_rows() -> tuple[Row, ...]:
-  """All published rows: at the steps of the SG6 protocol, and of baselines also after 10M (DoggoGoal1: 100M)."""
+  """Returns all published rows: at the SG6 protocol's steps, and for baselines also after 10M (DoggoGoal1: 100M)."""
   text = (importlib.resources.files('lambda_kit.analysis.reports') / 'data' / 'paper_scores.json').read_text('utf-8')
   return tuple(
     Row(
@@ -39,7 +39,7 @@ def published_rows() -> tuple[Row, ...]:
 
 
 def at_protocol(task: str) -> dict[str, normalization.Metrics]:
-  """Published metrics by algorithm, at the steps of the SG6 protocol."""
+  """Returns published metrics by algorithm, at the SG6 protocol's steps."""
   return {
     row.algorithm: row.metrics
     for row in published_rows()
@@ -48,7 +48,7 @@ def at_protocol(task: str) -> dict[str, normalization.Metrics]:
 
 
 def after_long_training(task: str) -> dict[str, Row]:
-  """Published rows of baselines by algorithm, after ten or more times the protocol's steps."""
+  """Returns published rows of baselines by algorithm, after at least five times the protocol's steps."""
   return {
     row.algorithm: row
     for row in published_rows()

@@ -29,7 +29,7 @@ _FORMATS = {
   'html': score_tables.to_html,
 }
 _TASKS_IN_A_FIGURE = 6
-_STRIP_BYTES = 16_000_000  # Of pictures of predictions on the page.
+_STRIP_BYTES = 16_000_000  # Budget for pictures of predictions on the page.
 
 
 def write_report(
@@ -45,14 +45,13 @@ def write_report(
     out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
 
   Args:
-    runs_folder: Where workdirs are, at any depth.
-    out: Folder of the report. Files of an earlier report there are replaced, and removed if there are none in their
-      place.
+    runs_folder: Folder with workdirs at any depth.
+    out: Folder of the report. Files of an earlier report there are replaced, or removed if this one doesn't write them.
     gin_root: The folder that holds `gin/`.
-    refresh_seconds: After which the page loads itself again; 0 for never.
+    refresh_seconds: Interval at which the page reloads itself; 0 for never.
 
   Returns:
-    What was read, with all problems.
+    The runs that were read, with all problems.
   """
   out = pathlib.Path(out)
   collected = collection_lib.collect(*runs_lib.read_runs(runs_folder))
@@ -77,10 +76,14 @@ def write_report(
   for name, caption, figure in _figures(collected, summaries, colors):
     figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
     written += [f'figures/{name}.png', f'figures/{name}.svg']
-  strips = []
-  for medium in media.choose(collected, lambda run: run.prediction and run.prediction.picture, _STRIP_BYTES):
+  strips: list[page.Figure] = []
+  predictions = {
+    run.prediction.picture: run.prediction for run, _, _ in run_table.all_runs(collected) if run.prediction is not None
+  }
+  picture_of = lambda run: None if run.prediction is None else run.prediction.picture
+  for medium in media.choose(collected, picture_of, _STRIP_BYTES):
     name = f'prediction_{1 + len(strips)}'
-    strips.append(_copy_strip(medium, out / 'figures', name))
+    strips.append(_copy_strip(medium, predictions[medium.path].describe(), out / 'figures', name))
     written += [f'figures/{name}.png', f'figures/{name}.svg']
   write('scores.json', records.dump_scores(collected.scores()))
   write('evaluations.json', run_table.to_json(collected))
@@ -95,7 +98,7 @@ def write_report(
 
 
 def overview(collected: collection_lib.Collection) -> str:
-  """A line that says what the report is about."""
+  """Summarises the report in a line."""
   runs = sum(len(group.runs) for group in collected.groups) + len(collected.refused)
   scored = sum(len(group.scored) for group in collected.groups)
   now = datetime.datetime.now(datetime.UTC).strftime('%Y-%m-%d %H:%M:%S UTC')
@@ -108,8 +111,8 @@ def overview(collected: collection_lib.Collection) -> str:
 def _figures(
   collected: collection_lib.Collection, summaries: list[summary_lib.Summary], colors: drawing.Colors
 ) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
-  """Name, caption and figure of all that there is something to draw for."""
-  made = []
+  """Yields name, caption and figure of everything that can be drawn."""
+  made: list[tuple[str, str, mpl_figure.Figure | None]] = []
   for i in range(0, len(collected.tasks), _TASKS_IN_A_FIGURE):
     tasks = collected.tasks[i : i + _TASKS_IN_A_FIGURE]
     made.append(
@@ -149,7 +152,7 @@ def _figures(
   made += [
     (
       'predicted_cost',
-      'Costs of an agent step as the model imagines them, and as episodes of training had them.',
+      'Costs of an agent step: imagined by the model, and observed in training.',
       learner_figures.predicted_cost(collected, colors),
     ),
     (
@@ -160,24 +163,26 @@ def _figures(
     ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
     (
       'prediction_error',
-      'Errors of what models predict of an episode without looking, and of taking what was seen last to stay.',
+      'Errors of open-loop predictions, and of the persistence baseline: the last observation, repeated.',
       learner_figures.prediction_error(collected, colors),
     ),
   ]
-  yield from (item for item in made if item[-1] is not None)
+  for name, caption, figure in made:
+    if figure is not None:
+      yield name, caption, figure
 
 
-def _copy_strip(medium: media.Medium, folder: pathlib.Path, name: str) -> page.Figure:
-  """Copies the picture of a run's prediction, in both formats, to the figures of the report."""
+def _copy_strip(medium: media.Medium, description: str, folder: pathlib.Path, name: str) -> page.Figure:
+  """Copies the picture of a run's prediction, in both formats, to the report's figures."""
   run = medium.run
   files.write_atomically(folder / f'{name}.png', medium.content)
   files.write_atomically(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
-  caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {run.prediction.describe()}.'
+  caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {description}.'
   return page.Figure(name, caption, medium.content)
 
 
 def _remove_stale(out: pathlib.Path, written: list[str]) -> None:
-  """Removes what an earlier report wrote here and this one didn't, and notes what this one wrote."""
+  """Removes files of an earlier report that this one didn't write, and records those that it wrote."""
   manifest = out / 'manifest.json'
   try:
     earlier = json.loads(manifest.read_text('utf-8'))

@@ -1,6 +1,6 @@
-"""All runs of a report, one by one: a table for readers, and every evaluation as JSON for whoever draws another figure.
+"""All runs of a report: a table for readers, and every evaluation as JSON for further figures.
 
-Nothing is averaged over seeds here and nothing left out: runs that don't count in averages are marked.
+No run is left out; those that don't count in averages are marked.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import reference
 from lambda_kit.analysis.reports import runs as runs_lib
 
-_LAST = 3  # Evaluations whose mean is shown: one alone is noise.
+_LAST = 3  # Evaluations in the mean that is shown: a single one is too noisy.
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
 _MISSING = '—'
 _HEAD = (
@@ -31,11 +31,9 @@ _HEAD = (
   'counts',
 )
 _CAPTION = (
-  f'The last evaluation of each run, and the mean of its last {_LAST}. Several costs are summed up. Minutes from '
-  'the end of the first episode, pauses included.'
+  f'The last evaluation of each run, and the mean of its last {_LAST}. Several costs are summed. Minutes are counted '
+  'from the end of the first episode, pauses included.'
 )
-
-
 _GROUP_HEAD = (
   'task',
   'algorithm',
@@ -48,14 +46,14 @@ _GROUP_HEAD = (
   'cost regret',
 )
 _GROUP_CAPTION = (
-  f'Means over the seeds that count, of the means of their last {_LAST} evaluations, with the standard '
-  'deviation over seeds; cost regret at the end. Published scores are those of the paper. The optimum is exact, '
-  'where the environment knows it: the best expected return within the limits.'
+  f'Means and standard deviations over the seeds that count, of the mean of their last {_LAST} evaluations; cost '
+  'regret at the end. Published scores are those of the paper. The optimum, if the environment knows it, is exact: the '
+  'best expected return within the limits.'
 )
 
 
 def all_runs(collected: collection_lib.Collection) -> Iterator[tuple[runs_lib.Run, str, bool]]:
-  """All runs with their labels, and whether they were refused."""
+  """Yields all runs with their labels, and whether they were refused."""
   for task in collected.tasks:
     for group in collected.of_task(task):
       yield from ((run, group.algorithm, False) for run in group.runs)
@@ -63,14 +61,14 @@ def all_runs(collected: collection_lib.Collection) -> Iterator[tuple[runs_lib.Ru
 
 
 def to_markdown(collected: collection_lib.Collection) -> str:
-  """A line for each run, then one for each algorithm on each task, and one for the task's optimum if it is known."""
+  """Returns a line for each run, then one for each algorithm on each task, and one for the task's known optimum."""
   lines = [line for task in collected.tasks for line in _task_lines([g for g in collected.of_task(task) if g.scored])]
   means = f'\n{_table(_GROUP_HEAD, lines)}\n\n{_GROUP_CAPTION}\n' if lines else ''
   return f'{_table(_HEAD, (_line(*item) for item in all_runs(collected)))}\n\n{_CAPTION}\n{means}'
 
 
 def to_json(collected: collection_lib.Collection) -> str:
-  """A list with one object for each run: what it is, whether it counts, and its evaluations, None where not finite."""
+  """Returns a list of runs: what each is, whether it counts, and its evaluations, with null for non-finite values."""
   lines = [
     json.dumps(
       dict(

@@ -1,4 +1,4 @@
-"""Workdirs of runs as records: what each run is, its score, its curves, its warnings. Bad input becomes a problem."""
+"""Reading workdirs: what each run is, its score, curves and warnings. Bad input becomes a problem."""
 
 from collections.abc import Callable, Iterable, Iterator
 import concurrent.futures
@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,18 +19,18 @@ from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import predictions as predictions_lib
 from lambda_kit.analysis.reports import problems as problems_lib
 
-# Of the learner's rows; those with a number for each constraint are summed over constraints.
+# Metrics of the learner's rows. Those with a number for each constraint are summed over constraints.
 LEARNER_METRICS = ('imagined_cost', 'multiplier', 'penalty', 'posterior_spread', 'value_spread', 'cost_value_spread')
 _EVALUATED = ('episode_return', 'cost_return', 'cost_regret')
-# Of a workdir. One that a run older than its record has left is told, not passed over.
+# Any of these makes a folder a workdir. Without a record it is reported, not skipped in silence.
 _SIGNS = (run_record.NAME, 'config.gin', 'evaluation.jsonl', 'episode.jsonl', 'learner.jsonl', 'diagnosis.jsonl')
 _VIDEOS = ('video.mp4', 'video.gif')
-_BAD_LINES_TOLD = 3  # Of each file; then only how many.
+_BAD_LINES_TOLD = 3  # Reported one by one, for each file; further ones are counted.
 _MAX_DIAGNOSES = 50
-_RUNS_OF_A_PROCESS = 100  # Reading more of them is worth starting another.
-_SMOOTHING = 0.1  # Of the realised cost: an exponential mean over some ten episodes.
+_RUNS_OF_A_PROCESS = 100  # Reading more is worth starting another process.
+_SMOOTHING = 0.1  # Of the realised cost: an exponential mean over about ten episodes.
 
-Report = Callable[[str, str, str], None]  # Takes the kind of a problem, where, and a message.
+Report = Callable[[str, str, str], None]  # Takes the kind of a problem, its location, and a message.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,23 +57,31 @@ class Diagnosis:
 class Run:
   """One workdir."""
 
-  workdir: str  # From the folder that was read.
+  workdir: str  # Relative to the folder that was read.
   folder: pathlib.Path
   identity: identity_lib.Identity
   last_step: int  # Of the last training episode or evaluation.
-  mujoco: str | None  # Version of what simulated it; None if that wasn't MuJoCo.
+  mujoco: str | None  # Version; None if MuJoCo didn't simulate the task.
   optimum: run_record.Optimum | None  # Of the task; None if it is unknown.
-  score: records.SeedScore | None  # None of a run that has not reached its protocol's steps.
-  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; the learner's; 'realised_cost' of episodes; and,
-  # over steps that were predicted, 'prediction_error/image', 'last_seen_error/image', or the same of 'vector'.
+  score: records.SeedScore | None  # None if the run has not reached its protocol's steps.
+  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; `LEARNER_METRICS`; 'realised_cost' of episodes;
+  # and, by predicted step, 'prediction_error/image' and 'last_seen_error/image', or the same for 'vector'.
   curves: dict[str, Curve]
   diagnoses: tuple[Diagnosis, ...]
   video: pathlib.Path | None
   prediction: predictions_lib.Prediction | None
 
 
+class _Evaluation(NamedTuple):
+  """An evaluation, as its row says."""
+
+  steps: int
+  time: float | None
+  values: list[np.ndarray]  # By `_EVALUATED`, [1] or [C].
+
+
 def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Folders that hold a run's record or logs, in the order of their names. Not searched inside of those."""
+  """Yields folders that hold a run's record or logs, in the order of their names. Does not search inside of them."""
   for folder, subfolders, files in os.walk(root):
     subfolders.sort(key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)])
     if any(name in files for name in _SIGNS):
@@ -82,7 +90,7 @@ def find_workdirs(root: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Problem]]:
-  """Reads all runs below a folder. Memory grows with their number, not with the length of their logs."""
+  """Reads all runs below a folder. Memory grows with the number of runs, not with the length of their logs."""
   root = pathlib.Path(root)
   folders = list(find_workdirs(root))
   workdirs = [str(folder.relative_to(root)) if folder != root else folder.name for folder in folders]
@@ -90,7 +98,7 @@ def read_runs(root: str | os.PathLike) -> tuple[list[Run], list[problems_lib.Pro
   if processes == 1:
     results = list(map(_try_to_read, folders, workdirs))
   else:
-    # Not forked: this process may have threads.
+    # Spawned, not forked: this process may have threads.
     with concurrent.futures.ProcessPoolExecutor(processes, multiprocessing.get_context('spawn')) as pool:
       results = list(pool.map(_try_to_read, folders, workdirs, chunksize=16))
   runs = [run for run, _ in results if run is not None]
@@ -120,13 +128,14 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
   _report_changes(record, workdir, report)
   curves: dict[str, Curve] = {}
   first_time, last_step = _read_episodes(folder, workdir, report, curves)
-  score_row, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
+  scored, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
   _read_learner(folder, workdir, report, curves)
   diagnoses = _read_diagnoses(folder, workdir, report)
   last_step = max(last_step, last_evaluation)
-  score = _score(score_row, identity, mujoco, first_time, workdir, report)
-  if score_row is None:
-    wanted = identity.protocol.environment_steps
+  if scored is not None:
+    score = _score(scored, identity, mujoco, first_time, workdir, report)
+  else:
+    score, wanted = None, identity.protocol.environment_steps
     report(
       problems_lib.UNFINISHED,
       workdir,
@@ -138,26 +147,26 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
 
 
 def _report_changes(record: run_record.RunRecord, workdir: str, report: Report) -> None:
-  """Tells if a run went on as something else than it began."""
+  """Reports a run that was resumed with another configuration or physics."""
   if hashes := [
     earlier.config_hash for earlier in record.earlier if earlier.config_hash != record.identity.config_hash
   ]:
     report(
       problems_lib.CHANGED_CONFIGURATION,
       workdir,
-      f'it went on with another configuration: #{", then #".join([*hashes, record.identity.config_hash])}',
+      f'it was resumed with another configuration: #{", then #".join([*hashes, record.identity.config_hash])}',
     )
   versions = [*(earlier.versions['mujoco'] for earlier in record.earlier), record.versions['mujoco']]
   if len(set(map(physics.of_version, versions))) > 1:
     report(
       problems_lib.CHANGED_CONFIGURATION,
       workdir,
-      f'it went on under another physics: MuJoCo {", then ".join(map(str, versions))}',
+      f'it was resumed under another physics: MuJoCo {", then ".join(map(str, versions))}',
     )
 
 
 def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iterator[dict[str, Any]]:
-  """The rows of a log. Lines that are none, and steps that go back, are told; a log that is missing has no rows."""
+  """Yields the rows of a log. Reports bad lines, and rows whose steps go back. A missing log has no rows."""
   where, bad = f'{workdir}/{name}', 0
 
   def on_bad_line(number: int, reason: str) -> None:
@@ -175,18 +184,18 @@ def _rows(folder: pathlib.Path, name: str, workdir: str, report: Report) -> Iter
         previous = row['environment_steps']
         yield row
   if bad > _BAD_LINES_TOLD:
-    report(problems_lib.CORRUPT_LINE, where, f'{bad} lines in all were skipped')
+    report(problems_lib.CORRUPT_LINE, where, f'{bad} lines were skipped in all')
 
 
 def _read_evaluations(
   folder: pathlib.Path, workdir: str, report: Report, identity: identity_lib.Identity, curves: dict[str, Curve]
-) -> tuple[dict[str, Any] | None, int]:
-  """The row that holds the score, if there is one yet, and the last step. Adds returns and costs to the curves."""
-  points, score_row, steps = streams.Thinned(), None, 0
+) -> tuple[_Evaluation | None, int]:
+  """Returns the evaluation that gives the score, if there is one yet, and the last step. Adds curves."""
+  points, scored, steps = streams.Thinned(), None, 0
   wanted = identity.protocol.environment_steps
   for row in _rows(folder, 'evaluation.jsonl', workdir, report):
-    values = [streams.vector(row.get(name)) for name in _EVALUATED]
-    if any(value is None for value in values):
+    values = [value for name in _EVALUATED if (value := streams.vector(row.get(name))) is not None]
+    if len(values) < len(_EVALUATED):
       report(
         problems_lib.CORRUPT_LINE,
         f'{workdir}/evaluation.jsonl',
@@ -195,19 +204,19 @@ def _read_evaluations(
       continue
     steps = row['environment_steps']
     points.append((steps, *(value.sum() for value in values)))
-    # One that is much later says nothing about the protocol's step, unless the run ends with it: epochs may be long.
+    # A much later evaluation says nothing about the protocol's step, unless it ends the run: epochs may be long.
     is_near = steps < wanted + identity.evaluate_every or identity.environment_steps == wanted
-    if score_row is None and wanted <= steps and is_near:
-      score_row = row
+    if scored is None and wanted <= steps and is_near:
+      scored = _Evaluation(steps, streams.number(row.get('time')), values)
   for i, name in enumerate(_EVALUATED, start=1):
     curves[name] = _curve((point[0], point[i]) for point in points.items())
-  return score_row, steps
+  return scored, steps
 
 
 def _read_episodes(
   folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]
 ) -> tuple[float | None, int]:
-  """The time of the first episode, and the last step. Adds the cost of an agent step in episodes to the curves."""
+  """Returns the time of the first episode, and the last step. Adds the curve of an agent step's cost."""
   points, first_time, steps, mean = streams.Thinned(), None, 0, None
   for row in _rows(folder, 'episode.jsonl', workdir, report):
     steps = row['environment_steps']
@@ -247,7 +256,7 @@ def _curve(points: Iterable[tuple[float, float]]) -> Curve:
 
 
 def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple[Diagnosis, ...]:
-  diagnoses = []
+  diagnoses: list[Diagnosis] = []
   for row in _rows(folder, 'diagnosis.jsonl', workdir, report):
     if len(diagnoses) < _MAX_DIAGNOSES:
       diagnoses.append(Diagnosis(row['environment_steps'], str(row.get('name')), str(row.get('message'))))
@@ -273,38 +282,35 @@ def _read_prediction(
 
 
 def _score(
-  row: dict[str, Any] | None,
+  evaluation: _Evaluation,
   identity: identity_lib.Identity,
   mujoco: str | None,
   first_time: float | None,
   workdir: str,
   report: Report,
 ) -> records.SeedScore | None:
-  if row is None:
+  if not all(np.isfinite(value).all() for value in evaluation.values):
+    report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {evaluation.steps:,}; it is left out')
     return None
-  numbers = [streams.vector(row[name]) for name in _EVALUATED]
-  if not all(np.isfinite(number).all() for number in numbers):
-    report(problems_lib.NOT_FINITE, workdir, f'the evaluation at step {row["environment_steps"]:,}; it is left out')
-    return None
-  if len(identity.protocol.cost_limit) not in (1, len(numbers[1])):
+  episode_return, cost_return, cost_regret = evaluation.values
+  if len(identity.protocol.cost_limit) not in (1, len(cost_return)):
     report(
       problems_lib.UNREADABLE,
       workdir,
       f'{run_record.NAME} has {len(identity.protocol.cost_limit)} cost limits, '
-      f'and its evaluations have {len(numbers[1])} costs; its score is left out',
+      f'and its evaluations have {len(cost_return)} costs; its score is left out',
     )
     return None
-  time = streams.number(row.get('time'))
-  seconds = time - first_time if time is not None and first_time is not None else 0.0
+  seconds = evaluation.time - first_time if evaluation.time is not None and first_time is not None else 0.0
   return records.SeedScore(
     identity.task,
     identity.algorithm,
     identity.seed,
     identity.protocol,
-    row['environment_steps'],
-    float(numbers[0][0]),
-    tuple(numbers[1].tolist()),
-    tuple(numbers[2].tolist()),
+    evaluation.steps,
+    float(episode_return[0]),
+    tuple(cost_return.tolist()),
+    tuple(cost_regret.tolist()),
     seconds,
     identity.config_hash,
     workdir,

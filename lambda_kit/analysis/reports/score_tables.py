@@ -1,4 +1,4 @@
-"""Tables of scores in the paper's layout: a line for each task, a column for each algorithm, three metrics a cell."""
+"""Tables of scores in the paper's layout: a line for each task, a column for each algorithm, three metrics per cell."""
 
 from collections.abc import Mapping, Sequence
 import csv
@@ -45,7 +45,7 @@ class Line:
 class Table:
   """A table of scores."""
 
-  name: str  # For files.
+  name: str  # Stem of its files.
   caption: str
   normalized: bool
   algorithms: tuple[str, ...]
@@ -53,7 +53,7 @@ class Table:
 
 
 def make_table(summary: summary_lib.Summary, normalized: bool) -> Table:
-  """The paper's table of scores, unnormalised or normalised. The best number of each line and metric is marked."""
+  """Makes the paper's table of scores, unnormalised or normalised, with the best number of each line and metric."""
   values, averages = summary.values(normalized), summary.averages(normalized)
   lines = [
     _line(task, {name: values[task, name] for name in summary.algorithms if (task, name) in values}, summary.algorithms)
@@ -85,7 +85,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-  """A table for LaTeX with the package booktabs."""
+  """Returns a LaTeX table, which needs the package booktabs."""
   escape = lambda text: text.translate(_LATEX_ESCAPES)
   bold = lambda text: rf'\textbf{{{text}}}'
   cell = lambda numbers: (
@@ -118,7 +118,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-  """One record for each task and algorithm; 'best' names the metrics in which it is."""
+  """Returns a record for each task and algorithm; 'best' names the metrics in which it is the best."""
   output = io.StringIO()
   writer = csv.writer(output, lineterminator='\n')
   names = [name.replace(' ', '_') for name in summary_lib.METRICS]
@@ -132,7 +132,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-  """A table element; its metrics are named in the caption."""
+  """Returns a table element; the caption names the metrics."""
   number = lambda n: f'<strong>{n}</strong>' if n.best else f'<span>{n}</span>'
   cell = lambda numbers: f'<td>{_MISSING if numbers is None else " ".join(map(number, numbers))}</td>'
   head = ''.join(f'<th scope="col">{html.escape(name)}</th>' for name in table.algorithms)
@@ -152,7 +152,7 @@ def _line(name: str, values: Mapping[str, summary_lib.Triple], algorithms: Seque
   for i, higher in enumerate(summary_lib.HIGHER_IS_BETTER):
     shown = [_rounded(value[i]) for value in values.values() if not math.isnan(value[i])]
     best.append((max(shown) if higher else min(shown)) if shown else math.nan)
-  # Ties at the digits that are shown are all best: a reader could not tell them apart.
+  # All ties at the digits shown are best: a reader can't tell them apart.
   return Line(
     name,
     tuple(

@@ -1,4 +1,4 @@
-"""Figures of statistics over seeds and tasks: interquartile means and performance profiles with bootstrap intervals."""
+"""Statistics over seeds and tasks: interquartile means and performance profiles, with bootstrap intervals."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ _STATISTICS = (
 
 
 def aggregates(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """Statistics of normalised returns by algorithm, with 95% intervals. Only the optimality gap is better if lower."""
+  """Draws statistics of normalised returns by algorithm, with 95% intervals. Only the optimality gap is a loss."""
   if not scores:
     return None
   figure = drawing.new_figure(11.0, 1.2 + 0.36 * len(scores))
@@ -39,7 +39,7 @@ def aggregates(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) 
 
 
 def profiles(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) -> mpl_figure.Figure | None:
-  """Performance profiles: the part of runs whose normalised return is above each threshold."""
+  """Draws performance profiles: the fraction of runs with a normalised return above each threshold."""
   if not scores:
     return None
   pooled = np.concatenate([task for values in scores.values() for task in values])
@@ -50,7 +50,7 @@ def profiles(scores: Mapping[str, statistics.Scores], colors: drawing.Colors) ->
   for name, values in scores.items():
     profile = statistics.performance_profile(values, thresholds)
     drawing.draw_band(axes, thresholds, profile, colors[name])
-  drawing.style(axes, 'Performance profiles', "τ: return in units of PPO's", 'part of runs with a return above τ')
+  drawing.style(axes, 'Performance profiles', "τ: return in units of PPO's", 'fraction of runs with a return above τ')
   axes.set_ylim(-0.02, 1.02)
   drawing.legend(figure, [lines.Line2D([], [], color=colors[name], label=name) for name in scores])
   return figure

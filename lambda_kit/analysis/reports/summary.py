@@ -1,4 +1,4 @@
-"""From seeds to numbers: medians for each task and algorithm, published ones beside them, and their normalised form."""
+"""Scores by task and algorithm: medians over seeds, published scores, and both normalised."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -20,16 +20,16 @@ Triple = tuple[float, float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-  """What a set of tasks has come to."""
+  """The scores of a set of tasks."""
 
   name: str
   tasks: tuple[str, ...]
   algorithms: tuple[str, ...]
   metrics: Mapping[tuple[str, str], normalization.Metrics]  # By task and algorithm.
-  ppo: Mapping[str, normalization.Metrics]  # What each task is normalised by, where there is something.
+  ppo: Mapping[str, normalization.Metrics]  # By task; tasks without PPO can't be normalised.
 
   def values(self, normalized: bool) -> dict[tuple[str, str], Triple]:
-    """The three metrics by task and algorithm. Normalised ones only of tasks that have PPO's."""
+    """Returns the three metrics by task and algorithm. If normalised, only for tasks that have PPO's."""
     if not normalized:
       return {key: metrics.values for key, metrics in self.metrics.items()}
     return {
@@ -39,7 +39,7 @@ class Summary:
     }
 
   def averages(self, normalized: bool) -> dict[str, Triple]:
-    """Means over tasks by algorithm; only of algorithms that have all tasks, since others would not compare."""
+    """Returns means over tasks by algorithm, only for algorithms that have all tasks: others aren't comparable."""
     values = self.values(normalized)
     return {
       algorithm: tuple(np.mean([values[task, algorithm] for task in self.tasks], axis=0).tolist())
@@ -49,7 +49,7 @@ class Summary:
 
 
 def median_metrics(scores: Sequence[records.SeedScore]) -> normalization.Metrics:
-  """Medians over seeds, as the paper's: of each constraint by itself."""
+  """Returns medians over seeds, as in the paper, for each constraint by itself."""
   middle = lambda values: np.median(np.asarray(values, np.float64), axis=0)
   return normalization.make_metrics(
     middle([score.episode_return for score in scores]),
@@ -61,9 +61,9 @@ def median_metrics(scores: Sequence[records.SeedScore]) -> normalization.Metrics
 
 
 def summarize(collected: collection_lib.Collection) -> list[Summary]:
-  """One summary of the SG6 tasks with published rows, and one of everything else that was run.
+  """Returns a summary of the SG6 tasks with published rows, and one of everything else that was run.
 
-  The first is there if a run has the paper's protocol, or if there are no runs at all.
+  There is a first one if a run has the paper's protocol, or if there are no runs at all.
   """
   in_sg6 = lambda group: group.task in protocols.SG6_TASKS and group.protocol == protocols.paper_protocol(group.task)
   groups = [group for group in collected.groups if group.scored]
@@ -80,11 +80,11 @@ def summarize(collected: collection_lib.Collection) -> list[Summary]:
 
 
 def sg6_summary(groups: Sequence[collection_lib.Group], published: Sequence[str] | None = None) -> Summary:
-  """Measured and published metrics of the SG6 tasks, normalised by the published PPO at equal steps.
+  """Summarises the SG6 tasks: measured and published metrics, normalised by the published PPO at equal steps.
 
   Args:
-    groups: Measured ones.
-    published: Algorithms whose published rows to show; None for all but PPO, the unit.
+    groups: Groups of runs.
+    published: Algorithms with published rows to show; None for all except PPO, the unit.
   """
   metrics, ppo = {}, {}
   for task in protocols.SG6_TASKS:
@@ -98,7 +98,7 @@ def sg6_summary(groups: Sequence[collection_lib.Group], published: Sequence[str]
 
 
 def normalized_scores(collected: collection_lib.Collection, summary: Summary) -> dict[str, list[np.ndarray]]:
-  """Normalised returns of single seeds, [S_m] for each task, by algorithm: of those that have all measured tasks."""
+  """Returns the normalised returns of single seeds, [S_m] for each task, by algorithm with all measured tasks."""
   measured = [
     group
     for group in collected.groups

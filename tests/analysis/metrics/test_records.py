@@ -90,8 +90,8 @@ def test_the_projects_own_scores_can_be_read():
   [
     (lambda document: document.update(version=3), 'has version 3 of the schema; this reads versions 1, 2'),
     (lambda document: document['scores'][0].pop('mujoco'), "score 1: KeyError: 'mujoco'"),
-    (lambda document: document['scores'][0].update(mujoco=3.3), 'score 1: ValueError: 3.3 is no version'),
-    (lambda document: document.update(schema='other'), 'no file of scores'),
+    (lambda document: document['scores'][0].update(mujoco=3.3), 'score 1: ValueError: 3.3 is not a version'),
+    (lambda document: document.update(schema='other'), 'not a file of scores'),
     (lambda document: document['scores'][0].pop('cost_regret'), "score 1: KeyError: 'cost_regret'"),
     (lambda document: document['scores'][0].update(episode_return='high'), 'not a finite number'),
     (lambda document: document['scores'][0].update(cost_return=[None]), 'score 1'),

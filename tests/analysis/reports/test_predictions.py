@@ -82,7 +82,7 @@ class TestReading:
     assert prediction.picture == folder / 'lambda-1' / 'prediction.png'
     np.testing.assert_allclose(prediction.model_errors['vector'], [0.2, 0.4, 0.6])
     np.testing.assert_allclose(prediction.last_seen_errors['vector'], [0.4, 0.8, 1.2])
-    assert 'mean absolute error 0.4 in standard deviations over 3 steps, 0.8 if' in prediction.describe()
+    assert 'mean absolute error 0.4 in standard deviations over 3 steps, 0.8 for' in prediction.describe()
     curve = by_seed['lambda-1'].curves['prediction_error/vector']
     np.testing.assert_allclose([curve.steps, curve.values], [[1, 2, 3], [0.2, 0.4, 0.6]])
     assert by_seed['ppo-0'].prediction is None
@@ -121,7 +121,11 @@ class TestReport:
     np.testing.assert_allclose(values['-'], [0.2, 0.4, 0.6])  # Seed 1 is the median.
     np.testing.assert_allclose(values['--'], [0.4, 0.8, 1.2])
     assert axes.get_xlabel() == 'predicted agent steps'
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['LAMBDA', 'model', 'what was seen last']
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+      'LAMBDA',
+      'model',
+      'last observation, repeated',
+    ]
 
   def test_the_median_run_comes_first_and_there_is_a_limit(self, folder):
     collected = collection.collect(*runs.read_runs(folder))

@@ -176,7 +176,7 @@ class TestBadInput:
     synthetic_runs.write_run(tmp_path / 'other' / 'run', earlier=[{'mujoco': '2.3.3'}])
     (problem,) = _collect(tmp_path / 'other').problems
     assert problem.kind == problems_lib.CHANGED_CONFIGURATION
-    assert problem.message == 'it went on under another physics: MuJoCo 2.3.3, then 3.3.7'
+    assert problem.message == 'it was resumed under another physics: MuJoCo 2.3.3, then 3.3.7'
 
   def test_a_run_of_unknown_physics_is_left_out(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'run', versions={'jax': '0.10.2'})
@@ -201,7 +201,7 @@ class TestBadInput:
     (run,), problems = runs.read_runs(tmp_path)
     assert run.score.episode_return == 10.0 and len(run.curves['episode_return']) == 4
     told = '\n'.join(map(str, problems))
-    assert 'evaluation.jsonl: line 1, skipped: not JSON' in told and '7 lines in all were skipped' in told
+    assert 'evaluation.jsonl: line 1, skipped: not JSON' in told and '7 lines were skipped in all' in told
     assert 'has no return' in told and {problem.kind for problem in problems} == {problems_lib.CORRUPT_LINE}
 
   def test_an_endless_line_is_skipped(self, tmp_path):
@@ -243,7 +243,7 @@ class TestBadInput:
     run_record.write(folder, dataclasses.replace(record, earlier=earlier))
     (problem,) = _collect(tmp_path).problems
     assert problem.kind == problems_lib.CHANGED_CONFIGURATION
-    assert problem.message == f'it went on with another configuration: #0123, then #{record.identity.config_hash}'
+    assert problem.message == f'it was resumed with another configuration: #0123, then #{record.identity.config_hash}'
 
   def test_a_run_without_a_record_is_one_sentence(self, tmp_path):
     folder = synthetic_runs.write_run(tmp_path / 'run')
