@@ -1,6 +1,6 @@
-"""Where the rows of a run go: JSON lines, TensorBoard, and several places at once.
+"""Loggers of a run's rows: JSON lines, TensorBoard, and groups of loggers.
 
-A row is a dict of scalars and small arrays, and always has 'environment_steps'. Its kind says what it describes:
+A row is a dict of scalars and small arrays, and always has 'environment_steps'. Its kind is one of:
   'episode'     one finished training episode: episode_return, cost_return [C], cost_regret, length, ...
   'evaluation'  means over E episodes, and the episodes themselves as `episode_returns` [E], `cost_returns` [E, C].
   'learner'     scalar metrics of the learner.
@@ -28,25 +28,25 @@ from tensorboardX.proto import summary_pb2
 from lambda_kit import core
 from lambda_kit.analysis import rows as rows_lib
 
-# Rows carry these once for each evaluation episode: distributions, not vectors over constraints.
+# Rows hold these for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
-_RGB = 3  # Of TensorBoard's colour spaces.
+_RGB = 3  # In TensorBoard's numbering of colour spaces.
 
 
 class JsonlLogger(core.Logger):
   """Appends each row as one line of strict JSON to `<directory>/<kind>.jsonl`, with its unix `time`.
 
-  NaN and infinities have no number in JSON and are written as null, which `np.asarray(values, float)` reads as NaN.
-  Every row is flushed, so a crash can tear only the last line. A torn line is cut off before the file is continued.
+  JSON has no NaN and no infinities. They are written as null, which `np.asarray(values, float)` reads as NaN. Every row
+  is flushed, so a crash can tear only the last line. A torn line is removed before the file is continued.
   """
 
   def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
-    """Makes the directory if needed.
+    """Creates the directory if needed.
 
     Args:
       directory: Where the files are, or will be.
-      resume_from: Environment steps of the checkpoint that a run continues from. Rows that an earlier process wrote
-        beyond it describe steps that will be taken again, and are dropped. By default all rows stay.
+      resume_from: Environment steps of the checkpoint that a run resumes from. Later rows are dropped: they describe
+        steps that will be taken again. By default all rows stay.
     """
     self._directory = pathlib.Path(directory)
     self._files: dict[str, BinaryIO] = {}
@@ -68,7 +68,7 @@ class JsonlLogger(core.Logger):
         self._files[kind].write(line.encode())
         self._files[kind].flush()
       except OSError:
-        # Part of the line may be on disk. Forgetting the file makes the next write open and repair it.
+        # Part of the line may be on disk. Without an open file, the next write opens and repairs it.
         with contextlib.suppress(OSError):
           self._files.pop(kind).close()
         raise
@@ -83,22 +83,22 @@ class JsonlLogger(core.Logger):
 class TensorBoardLogger(core.Logger):
   """Writes scalars `<kind>/<metric>`, arrays as `<kind>/<metric>/<i>`, evaluation episodes as histograms, and pictures.
 
-  Events are written in the calling thread. tensorboardX's own `SummaryWriter` writes in another one, which dies of a
-  full disk, after which the training loop waits forever for room in its queue.
+  Events are written in the calling thread. tensorboardX's own `SummaryWriter` uses a thread that dies on a full disk.
+  The training loop would then wait forever for room in its queue.
   """
 
   def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
     """Starts a new event file.
 
     Args:
-      directory: Where event files go; made if needed.
-      resume_from: Environment steps of the checkpoint that a run continues from. TensorBoard then hides what earlier
-        files hold beyond it.
+      directory: Folder of the event files; created if needed.
+      resume_from: Environment steps of the checkpoint that a run resumes from. TensorBoard then hides later events of
+        earlier files.
     """
     self._directory = pathlib.Path(directory)
     with _naming(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
-      # The writer names its file by the second and truncates it: without a suffix, a fast restart would erase rows.
+      # The writer names its file by the second, and truncates it. Without a suffix, a quick restart would erase rows.
       self._writer = event_file_writer.EventsWriter(str(self._directory / 'events'), f'.{time.time_ns()}')
       if resume_from is not None:
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -106,19 +106,19 @@ class TensorBoardLogger(core.Logger):
       self._writer.flush()
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
-    values = []
+    values: list[summary_pb2.Summary.Value] = []
     for name, value in row.items():
       if name != 'environment_steps':
         values.extend(_summary_values(f'{kind}/{name}', value, histogram=name in PER_EPISODE))
     self._write(values, int(row['environment_steps']))
 
   def write_image(self, tag: str, encoded: bytes, environment_steps: int) -> None:
-    """Writes a picture, or a video.
+    """Writes a picture or a video.
 
     Args:
       tag: Its name.
-      encoded: A PNG, or an animated GIF, which is what a video is to TensorBoard.
-      environment_steps: When it was.
+      encoded: A PNG; for a video, an animated GIF.
+      environment_steps: Environment steps at this time.
     """
     with Image.open(io.BytesIO(encoded)) as image:
       width, height = image.size
@@ -137,23 +137,17 @@ class TensorBoardLogger(core.Logger):
 
 
 class LoggerGroup(core.Logger):
-  """Gives each row to all of its loggers."""
+  """Passes each row to all of its loggers."""
 
   def __init__(self, loggers: Sequence[core.Logger]):
     self._loggers = tuple(loggers)
-    self._progress = tuple(logger.progress for logger in self._loggers if hasattr(logger, 'progress'))
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
     for logger in self._loggers:
       logger.write(kind, row)
 
-  def progress(self, environment_steps: int) -> None:
-    """Tells the loggers that show progress how far the run is. Cheap enough for every step."""
-    for progress in self._progress:
-      progress(environment_steps)
-
   def close(self) -> None:
-    """Closes all loggers, also if some of them fail: the first error is raised, others are logged."""
+    """Closes all loggers, even if some of them fail. The first error is raised, others are logged."""
     first_error = None
     for logger in self._loggers:
       try:
@@ -168,7 +162,7 @@ class LoggerGroup(core.Logger):
 
 
 def _to_json(value: Any) -> Any:
-  """Python's own types for nested numpy or JAX values, None for numbers that are not finite."""
+  """Converts nested NumPy or JAX values to Python's own types, with None for non-finite numbers."""
   if value is None or isinstance(value, str):
     return value
   if isinstance(value, dict):
@@ -187,14 +181,14 @@ def _to_json(value: Any) -> Any:
 def _summary_values(tag: str, value: Any, histogram: bool) -> Iterator[summary_pb2.Summary.Value]:
   if value is None or isinstance(value, str):
     return
-  value = np.asarray(value, np.float64)  # Reads None inside a list as NaN.
+  value = np.asarray(value, np.float64)  # None inside a list becomes NaN.
   if not histogram:
     for index, item in np.ndenumerate(value):
       yield summary_pb2.Summary.Value(tag='/'.join([tag, *map(str, index)]), simple_value=item)
     return
   columns = {tag: value} if value.ndim == 1 else {f'{tag}/{i}': column for i, column in enumerate(value.T)}
   for name, column in columns.items():
-    column = column[np.isfinite(column)]  # A histogram has no bin for the others.
+    column = column[np.isfinite(column)]  # A histogram has no bin for other numbers.
     if column.size:
       yield from summary_lib.histogram(name, column, bins='auto').value
 
@@ -212,12 +206,11 @@ def _cut_torn_line(path: pathlib.Path) -> None:
 
 
 def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
-  """Truncates a file, which takes no space on a full disk, to the last row that is not beyond a step.
+  """Truncates a file after the last row that is not beyond a step. This works on a full disk, too.
 
-  Steps never decrease within a file. Lines that can't be read go with the rows that they stand behind; those before
-  the last row that stays are left for `read_jsonl` to report.
+  Steps never decrease within a file. Unreadable lines after that row are dropped; `read_jsonl` reports those before.
   """
-  end = size = rows = rubbish = 0  # Two sizes, and how many rows and other bytes there are between them.
+  end = size = rows = rubbish = 0  # Size to keep, size read, and the rows and other bytes between them.
   with open(path, 'rb') as file:
     for line in file:
       size += len(line)
@@ -229,7 +222,7 @@ def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
       else:
         rubbish += len(line)
   if rubbish:
-    logging.warning('%s: %d bytes at its end are no rows, likely because of a crash; removed.', path, rubbish)
+    logging.warning('%s: %d bytes at its end are not rows, likely because of a crash; removed.', path, rubbish)
   if end < size:
     logging.info('%s: %d rows beyond step %d dropped.', path, rows, environment_steps)
     os.truncate(path, end)
@@ -238,16 +231,17 @@ def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
 _ADVICE = {
   errno.ENOSPC: 'The disk is full: free some space.',
   errno.EDQUOT: 'Your quota is used up: free some space.',
-  errno.EACCES: 'Check who owns it and its permissions.',
+  errno.EACCES: 'Check its owner and permissions.',
   errno.EROFS: 'The file system is read-only: choose another directory.',
 }
 
 
 @contextlib.contextmanager
 def _naming(path: pathlib.Path) -> Iterator[None]:
-  """Makes an `OSError` say which log could not be written, and what to do."""
+  """Makes an `OSError` name the log that could not be written, and a remedy."""
   try:
     yield
   except OSError as error:
-    reason = f'The log can not be written: {error.strerror or error}. {_ADVICE.get(error.errno, "")}'.rstrip()
+    advice = '' if error.errno is None else _ADVICE.get(error.errno, '')
+    reason = f'The log can not be written: {error.strerror or error}. {advice}'.rstrip()
     raise OSError(error.errno, reason, str(path)) from error

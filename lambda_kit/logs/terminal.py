@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a live view on a terminal, single lines everywhere else."""
+"""Progress of a run: a live view on a terminal, single lines everywhere else."""
 
 import atexit
 import collections
@@ -23,19 +23,18 @@ from lambda_kit import core
 from lambda_kit.analysis import tables
 
 _MEAN_EPISODES = 10
-# Seconds between two reports of progress that are looked at; the others cost one reading of the clock.
-_PROGRESS_SECONDS = 0.5
-# Speed is measured over minutes: acting and learning take turns, and a shorter window would see one of them only.
+_PROGRESS_SECONDS = 0.5  # Between two updates of the progress; calls in between only read the clock.
+# Acting and learning take turns, and a short window would see only one of them.
 _SPEED_SECONDS = 600.0
 
 
 class TerminalLogger(core.Logger):
   """Shows progress, speed, returns and costs against their limits.
 
-  On a terminal this is a live view, with prints and log messages scrolling by above it. Into a pipe or a file go
-  plain lines: at most one every `interval` seconds for episodes, and one for every evaluation.
+  On a terminal this is a live view, with prints and log messages scrolling above it. A pipe or a file gets plain lines:
+  at most one every `interval` seconds for episodes, and one for every evaluation.
 
-  Only `close` (or the end of the process) gives the terminal back: call it in a `finally`.
+  Only `close` (or the end of the process) releases the terminal: call it in a `finally`.
   """
 
   def __init__(
@@ -53,11 +52,11 @@ class TerminalLogger(core.Logger):
     Args:
       total_environment_steps: Environment steps at which the run ends.
       cost_limit: One limit for all constraints, or one for each.
-      title: Names the run.
+      title: Name of the run.
       stream: Where to show it; by default the standard output.
       constraint_names: Names of the C costs, shown if there are several.
-      interval: Seconds between two lines for episodes where there is no terminal.
-      clock: Tells the time in seconds.
+      interval: Seconds between two lines for episodes if there is no terminal.
+      clock: Returns the time in seconds.
     """
     self._cost_limit = cost_limit
     self._title = title
@@ -68,10 +67,10 @@ class TerminalLogger(core.Logger):
     self._next_progress = -np.inf
     self._next_line = -np.inf
     self._watched = True
-    self._pending_line = None  # The last episode, if its line has not been printed.
-    self._episodes = collections.deque(maxlen=_MEAN_EPISODES)
-    self._evaluation = None
-    self._stack = contextlib.ExitStack()  # Undoes what the live view does to the process.
+    self._pending_line: str | None = None  # Of the last episode, if it has not been printed.
+    self._episodes: collections.deque[dict[str, Any]] = collections.deque(maxlen=_MEAN_EPISODES)
+    self._evaluation: dict[str, Any] | None = None
+    self._stack = contextlib.ExitStack()  # Undoes the live view's changes to the process.
 
     console = rich_console.Console(file=self._stream)
     self._progress = rich_progress.Progress(
@@ -89,18 +88,18 @@ class TerminalLogger(core.Logger):
     self._progress.add_task('', start=False, total=total_environment_steps)
     (self._task,) = self._progress.tasks
     self._table = self._make_table()
-    # Rich alone would also draw into pipes, if the environment asks it for colours (FORCE_COLOR, usual in CI).
-    if self._stream.isatty() and console.is_interactive:
+    # Rich alone would draw into pipes if the environment asks for colours (FORCE_COLOR, common in CI).
+    self._is_live = self._stream.isatty() and console.is_interactive
+    if self._is_live:
       self._start_live(console)
     else:
-      self._live = None
       self._print(
         f'{title}: {total_environment_steps:,} environment steps, cost limit '
         f'{", ".join(f"{limit:g}" for limit in tables.as_floats(cost_limit))}'
       )
 
   def progress(self, environment_steps: int) -> None:
-    """Tells how far the run is. Cheap enough for every step."""
+    """Updates the progress. Cheap enough for every step."""
     now = self._clock()
     if now >= self._next_progress:
       self._next_progress = now + _PROGRESS_SECONDS
@@ -114,10 +113,10 @@ class TerminalLogger(core.Logger):
       self._evaluation = row
     else:
       return
-    if self._live:
+    if self._is_live:
       self._table = self._make_table()
     elif kind == 'evaluation':
-      self._pending_line = None  # It would come after a newer one.
+      self._pending_line = None  # It is older than the evaluation.
       self._print(self._line('evaluation', row, ()))
     else:
       line = self._line(f'episode {row.get("episode", "")}'.rstrip(), row, self._episodes)
@@ -129,7 +128,7 @@ class TerminalLogger(core.Logger):
         self._pending_line = line
 
   def close(self) -> None:
-    """Shows the last state for good, and gives the terminal back."""
+    """Leaves the last state on the screen, and releases the terminal."""
     atexit.unregister(self.close)
     if self._pending_line:
       self._print(self._pending_line)
@@ -140,27 +139,27 @@ class TerminalLogger(core.Logger):
 
   def _start_live(self, console: rich_console.Console) -> None:
     stdout, stderr = sys.stdout, sys.stderr
-    # What the user sent to a file must arrive there, not above the view.
-    self._live = rich_live.Live(
+    # A stream that the user redirected to a file must not be drawn above the view.
+    live = rich_live.Live(
       console=console,
       get_renderable=self._render,
       refresh_per_second=2,
       redirect_stdout=stdout.isatty(),
       redirect_stderr=stderr.isatty(),
     )
-    self._live.start(refresh=True)
-    self._stack.callback(self._live.stop)
+    live.start(refresh=True)
+    self._stack.callback(live.stop)
     atexit.register(self.close)
-    # Log handlers hold on to the stream they began with, and would write across the view.
+    # Log handlers keep the stream that they started with, and would write across the view.
     for handler in [logging.get_absl_handler().python_handler, *python_logging.getLogger().handlers]:
       for old, new in ((stdout, sys.stdout), (stderr, sys.stderr)):
-        if new is not old and getattr(handler, 'stream', None) is old:
+        if new is not old and isinstance(handler, python_logging.StreamHandler) and handler.stream is old:
           handler.setStream(new)
           self._stack.callback(handler.setStream, old)
 
   def _advance(self, environment_steps: int) -> None:
     if not self._task.started:
-      # The first report is where this process began, which is not 0 if it continues an earlier one.
+      # The first call says where this process starts, which is not 0 in a resumed run.
       self._progress.reset(self._task.id, completed=environment_steps)
     elif environment_steps > self._task.completed:
       self._progress.update(self._task.id, completed=environment_steps)
@@ -172,7 +171,7 @@ class TerminalLogger(core.Logger):
     return f'{int(self._task.completed):,} of {self._task.total:,}'
 
   def _render(self) -> rich_console.RenderableType:
-    # Called from the thread that refreshes the view: reads what `write` prepared, and nothing that it mutates.
+    # Called by the thread that refreshes the view: reads what `write` has prepared, and nothing that it mutates.
     status = '  '.join(filter(None, [f'{self._steps()} environment steps', self._speed()]))
     group = rich_console.Group(self._progress, text.Text(status, 'dim'), '', self._table)
     return panel.Panel(
@@ -205,15 +204,15 @@ class TerminalLogger(core.Logger):
         color = 'green' if tables.within(cost_return[i], limit) else 'red'
         cells.append(text.Text(f'{cost_return[i]:.1f}', f'bold {color}'))
       table.add_row(label, *cells, f'{limit:g}')
-    regret = _regret((self._episodes or [self._evaluation])[-1])
-    if regret:
+    newest = self._episodes[-1] if self._episodes else self._evaluation
+    if newest and (regret := _regret(newest)):
       table.add_row('cost regret', regret)
     return table
 
   def _line(self, what: str, row: dict[str, Any], recent: Sequence[dict[str, Any]]) -> str:
-    """One line for a row, with means over recent rows of its kind if there are any. ASCII, for any file."""
+    """Describes a row in a line, with means over recent rows of its kind if there are any. ASCII, for any file."""
     episode_return, cost_return = _means([row])
-    mean_return, mean_cost_return = _means(recent) if recent else (None, None)
+    mean_return, mean_cost_return = _means(recent or [row])
     parts = [f'return {episode_return:.2f}' + (f' (mean {mean_return:.2f})' if recent else '')]
     limits = tables.cost_limits(self._cost_limit, len(cost_return))
     for i, (label, limit) in enumerate(zip(tables.cost_labels(self._constraint_names, len(limits)), limits)):
@@ -233,16 +232,16 @@ class TerminalLogger(core.Logger):
       return
     try:
       print(line, file=self._stream, flush=True)
-    except OSError as error:  # A pipe whose reader is gone, a full disk: no reason to end a run.
+    except OSError as error:  # The reader of a pipe is gone, or the disk is full: no reason to end a run.
       self._watched = False
-      logging.warning('Progress is not shown any more: %s', error)
+      logging.warning('Progress is no longer shown: %s', error)
 
 
 def _means(rows: Iterable[dict[str, Any]]) -> tuple[float, np.ndarray]:
-  """Mean return and mean cost return [C] of rows."""
+  """Returns the mean return and the mean cost return [C] of rows."""
   returns = [float(row['episode_return']) for row in rows]
   cost_returns = [tables.as_floats(row['cost_return']) for row in rows]
-  return np.mean(returns), np.mean(cost_returns, axis=0)
+  return float(np.mean(returns)), np.mean(cost_returns, axis=0)
 
 
 def _regret(row: dict[str, Any]) -> str:

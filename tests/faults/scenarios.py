@@ -199,13 +199,13 @@ def damaged_logs(run: Run, stopped: pathlib.Path) -> Result:
   cases = []
   torn = run.copy(stopped, 'torn')
   os.truncate(torn / 'episode.jsonl', runs.log_size(torn) - 17)
-  cases.append(_told(run, torn, 'are no rows', 'episode.jsonl'))
+  cases.append(_told(run, torn, 'are not rows', 'episode.jsonl'))
   for i, garbage in enumerate(_GARBAGE):
     workdir = run.copy(stopped, f'garbage-{i}')
     for path in workdir.glob('*.jsonl'):
       with open(path, 'ab') as file:
         file.write(garbage)
-    cases.append(_told(run, workdir, 'are no rows', 'evaluation.jsonl'))
+    cases.append(_told(run, workdir, 'are not rows', 'evaluation.jsonl'))
   return _summed_up('logs: last line torn, rubbish appended', cases)
 
 

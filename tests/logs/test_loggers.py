@@ -288,22 +288,12 @@ class _Recorder(core.Logger):
       raise self.error
 
 
-class _ProgressRecorder(_Recorder):
-  def progress(self, environment_steps):
-    self.rows.append(environment_steps)
-
-
 class TestGroup:
   def test_every_logger_gets_every_row(self):
     members = [_Recorder(), _Recorder()]
     group = loggers.LoggerGroup(members)
     group.write('learner', {'environment_steps': 1})
     assert all(member.rows == [('learner', {'environment_steps': 1})] for member in members)
-
-  def test_progress_reaches_those_who_show_it(self):
-    members = [_Recorder(), _ProgressRecorder()]
-    loggers.LoggerGroup(members).progress(5)
-    assert [member.rows for member in members] == [[], [5]]
 
   def test_all_are_closed_when_some_raise(self, monkeypatch):
     members = [_Recorder(), _Recorder(OSError('first')), _Recorder(), _Recorder(ValueError('second'))]

@@ -131,7 +131,7 @@ class TestPlain:
     logger = terminal.TerminalLogger(10, 25.0, 'run', Broken())
     logger.write('evaluation', _evaluation(1))
     logger.close()
-    assert warnings == ['Progress is not shown any more: [Errno 32] Broken pipe']
+    assert warnings == ['Progress is no longer shown: [Errno 32] Broken pipe']
 
   def test_progress_is_cheap(self):
     logger, _, _ = self._make()
