@@ -90,6 +90,7 @@ def test_start_states_that_are_drawn_are_all_that_is_exchanged_beside_sums(resul
   assert sum(collective['size'] for collective in others) <= 20 * (3 + 8)  # B L states of 3 and 8 numbers.
 
 
+@pytest.mark.slow
 def test_two_processes_learn_as_one(results, tmp_path):
   with socket.socket() as free:
     free.bind(('127.0.0.1', 0))

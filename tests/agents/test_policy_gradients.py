@@ -102,24 +102,31 @@ def _assert_equal(result, expected):
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-6), result, expected)
 
 
-@pytest.mark.parametrize(
-  'bound',
-  [bounds.UpperBound(), bounds.MeanBound(), bounds.MeanPlusStdBound(0.5)],
-  ids=lambda bound: type(bound).__name__,
+# Of rewards and costs, bounds that select one model, all, or weigh them; chunks that divide the start states, leave a
+# rest, and exceed them.
+_BOUNDS = (
+  (bounds.UpperBound(), bounds.LowerBound()),
+  (bounds.MeanBound(), bounds.UpperBound()),
+  (bounds.MeanPlusStdBound(0.5), bounds.UpperBound()),
+  (bounds.UpperBound(), bounds.UpperBound()),
 )
-def test_bounds_that_select_one_model_all_or_weigh_them(bound):
+_SIZES = ((1, 1), (7, 4), (10, 400))
+
+
+@pytest.mark.parametrize(
+  'reward_bound, cost_bound, sizes',
+  [
+    pytest.param(*pair, sizes, id=f'{type(pair[0]).__name__}-{sizes}', marks=[] if i == j else pytest.mark.slow)
+    for i, pair in enumerate(_BOUNDS)
+    for j, sizes in enumerate(_SIZES)
+  ],
+)
+def test_selected_trajectories_have_the_whole_gradient(reward_bound, cost_bound, sizes):
   solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=(0.3, 0.7), initial_penalty_factor=0.1)
-  expected = _run(policy_gradients.WholeGradient(), bound, bounds.UpperBound(), solver)
-  _assert_equal(_run(policy_gradients.SelectedGradient(4, 3), bound, bounds.UpperBound(), solver), expected)
+  run = functools.partial(_run, reward_bound=reward_bound, cost_bound=cost_bound, solver=solver)
+  expected = run(policy_gradients.WholeGradient())
+  _assert_equal(run(policy_gradients.SelectedGradient(*sizes)), expected)
   assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(expected[0]))
-
-
-@pytest.mark.parametrize('chunk_size, block_size', [(1, 1), (7, 4), (10, 400)])
-def test_sizes(chunk_size, block_size):
-  """Chunks that divide the start states, that leave a rest, and that exceed them."""
-  solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=0.5, initial_penalty_factor=0.1)
-  run = functools.partial(_run, reward_bound=bounds.UpperBound(), cost_bound=bounds.LowerBound(), solver=solver)
-  _assert_equal(run(policy_gradients.SelectedGradient(chunk_size, block_size)), run(policy_gradients.WholeGradient()))
 
 
 def test_entropy_and_another_solver():

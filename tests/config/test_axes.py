@@ -65,9 +65,10 @@ def _walk(combinations, parse_both):
 
 
 @pytest.mark.parametrize('task', _TASKS)
-def test_every_task_with_every_file(task):
+@pytest.mark.parametrize('parse_both', [10, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_task_with_every_file(task, parse_both):
   combinations = [[task, other] for other in _OTHERS]
-  accepted = _walk(combinations, parse_both=1)
+  accepted = _walk(combinations, parse_both)
   unfit = {
     'gin/tasks/grid.gin': 7 + 3,
     'gin/tasks/grid_images.gin': 7 + 3,
@@ -77,6 +78,13 @@ def test_every_task_with_every_file(task):
   assert accepted == len(_OTHERS) - unfit.get(task, 4)
 
 
+@pytest.mark.parametrize('task', _PAIRED)
+def test_a_sample_of_pairs_of_files_on_a_task(task):
+  combinations = [[task, *pair] for pair in itertools.combinations(_OTHERS, 2)][::7]
+  assert 0 < _walk(combinations, parse_both=8) < len(combinations)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('task, expected', zip(_PAIRED, (462, 279)))
 def test_every_pair_of_files_on_a_task(task, expected):
   combinations = [[task, *pair] for pair in itertools.combinations(_OTHERS, 2)]
@@ -84,10 +92,11 @@ def test_every_pair_of_files_on_a_task(task, expected):
   assert _walk(combinations, parse_both=8) == expected
 
 
-def test_a_sample_of_triples():
+@pytest.mark.parametrize('count, least, most', [(60, 10, 50), pytest.param(300, 50, 250, marks=pytest.mark.slow)])
+def test_a_sample_of_triples(count, least, most):
   generator = random.Random(0)
-  combinations = [[generator.choice(_TASKS), *generator.sample(_OTHERS, 3)] for _ in range(300)]
-  assert 50 < _walk(combinations, parse_both=4) < 250
+  combinations = [[generator.choice(_TASKS), *generator.sample(_OTHERS, 3)] for _ in range(count)]
+  assert least < _walk(combinations, parse_both=4) < most
 
 
 def test_orders_of_many_files_lead_to_one_configuration():

@@ -14,8 +14,9 @@ SG6 = reference_lib.SG6
 
 
 @pytest.mark.parametrize('task_id', SG6)
-def test_trajectories_equal_those_of_safety_gymnasium(task_id):
-  """Three episodes of each task: rewards and costs to the bit, observations to the lidar's order of summation."""
+@pytest.mark.parametrize('num_episodes', [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_trajectories_equal_those_of_safety_gymnasium(task_id, num_episodes):
+  """Episodes of each task: rewards and costs to the bit, observations to the lidar's order of summation."""
   costs = goals = 0
   ours = environment_lib.SafetyGymnasium(seed=5, task=task_id, observations=('vector',), episode_length=500)
   kinds = sum(obstacle.is_lidar_observed for obstacle in ours._task._obstacles)
@@ -23,7 +24,7 @@ def test_trajectories_equal_those_of_safety_gymnasium(task_id):
   with world.quick_compilation():
     theirs.task.num_steps = 500
     theirs.reset(seed=0)  # Its first reset computes forces once less, which shows in the last digits of the physics.
-    for episode in range(3):
+    for episode in range(num_episodes):
       rng = np.random.default_rng(episode)
       vector, _ = theirs.reset(seed=episodic.episode_seed(5, episode))
       timestep = ours.reset()

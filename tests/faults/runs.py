@@ -1,6 +1,7 @@
 """Small runs in processes of their own, to be hurt."""
 
 from collections.abc import Callable, Sequence
+import fcntl
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors import numpy as safetensors_numpy
 
 from lambda_kit.replay import episodes
@@ -78,6 +80,20 @@ def finish(workdir: pathlib.Path, arguments: Sequence[str], **environment: str) 
   process = start(workdir, arguments, **environment)
   if process.wait(timeout=600) != 0:
     raise AssertionError(output(workdir)[-3000:])
+
+
+def finished_lambda(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+  """The workdir of a finished run of `LAMBDA`, made once for all tests and their workers. Copy it to change it."""
+  folder = tmp_path_factory.getbasetemp()
+  if 'PYTEST_XDIST_WORKER' in os.environ:
+    folder = folder.parent
+  done = folder / 'lambda.done'
+  with open(folder / 'lambda.lock', 'w') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    if not done.exists():
+      finish(folder / 'lambda', LAMBDA)
+      done.touch()
+  return folder / 'lambda'
 
 
 def interrupt(

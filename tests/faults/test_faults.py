@@ -31,7 +31,8 @@ def test_kills(random):
 
 
 @pytest.mark.parametrize(
-  'damage, file', [(injection.truncate, 'state.json'), (injection.flip_bit, 'learner.safetensors')]
+  'damage, file',
+  [(injection.truncate, 'state.json'), pytest.param(injection.flip_bit, 'learner.safetensors', marks=pytest.mark.slow)],
 )
 def test_a_damaged_checkpoint(random, damage, file):
   _assert_good(scenarios.damaged_checkpoints(*random, [file], [damage]), 1)

@@ -9,9 +9,7 @@ from tests.faults import runs
 
 @pytest.fixture(scope='module')
 def reference(tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('reference') / 'run'
-  runs.finish(workdir, runs.LAMBDA)
-  return workdir
+  return runs.finished_lambda(tmp_path_factory)
 
 
 def _reached(workdir, episodes):

@@ -49,9 +49,7 @@ def _refused(done, *messages):
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-  workdir = tmp_path_factory.mktemp('trained') / 'run'
-  runs.finish(workdir, runs.LAMBDA)
-  return workdir
+  return shutil.copytree(runs.finished_lambda(tmp_path_factory), tmp_path_factory.mktemp('trained') / 'run')
 
 
 @pytest.fixture(scope='module')

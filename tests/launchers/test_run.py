@@ -138,21 +138,15 @@ def test_a_finished_run_stays_as_it_is(tiny, tmp_path):
     assert _rows(workdir / f'{kind}.jsonl') == _rows(tiny[0] / f'{kind}.jsonl')
 
 
-_SG6 = (
-  'sg6_pointgoal1',
-  'sg6_pointgoal2',
-  'sg6_cargoal1',
-  'sg6_pointpush1',
-  'sg6_pointbutton1',
-  'sg6_doggogoal1',
-  'sg6_observable_pointpush1',
-)
+_ROBOTS = ('sg6_pointgoal1', 'sg6_cargoal1', 'sg6_doggogoal1')
+_OTHERS = ('sg6_pointgoal2', 'sg6_pointpush1', 'sg6_pointbutton1', 'sg6_observable_pointpush1')
 
 
 @pytest.mark.parametrize(
   'layers',
   [
-    *((task, 'agents/random', 'parts/observe_vector') for task in _SG6),
+    *((task, 'agents/random', 'parts/observe_vector') for task in _ROBOTS),
+    *(pytest.param((task, 'agents/random', 'parts/observe_vector'), marks=pytest.mark.slow) for task in _OTHERS),
     # LAMBDA at the sizes of use. `test_lambda_learns_through_the_launcher` is the smallest.
     pytest.param(('sg6_pointgoal1', 'sizes/quick'), marks=pytest.mark.slow),
     pytest.param(('tasks/grid',), marks=pytest.mark.slow),

@@ -67,7 +67,7 @@ def test_the_same_command_repeats_nothing_and_a_larger_one_only_what_is_missing(
   log = folder / 'grid' / 'random' / 'seed0' / 'episode.jsonl'
   before = log.stat().st_mtime_ns, (folder / 'grid' / 'random' / 'seed0.out').read_text()
   done = _sweep(*_TINY, '--seeds=3', f'--folder={folder}')
-  assert done.returncode == 0 and '3 runs, of which 2 were done before' in done.stdout, done.stderr
+  assert done.returncode == 0 and '3 runs, 2 of them already done' in done.stdout, done.stderr
   assert (log.stat().st_mtime_ns, (folder / 'grid' / 'random' / 'seed0.out').read_text()) == before
   assert workdirs.is_finished(folder / 'grid' / 'random' / 'seed2')
 
@@ -107,8 +107,8 @@ def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
 def test_an_interrupted_sweep_goes_on(tmp_path):
   arguments = (
     *_TINY,
-    '--gin_bindings=ENVIRONMENT_STEPS = 20_000',
-    '--gin_bindings=experiment.evaluate_every = 20_000',
+    '--gin_bindings=ENVIRONMENT_STEPS = 10_000',
+    '--gin_bindings=experiment.evaluate_every = 10_000',
     f'--folder={tmp_path}',
   )
   process = subprocess.Popen(_command(*arguments), cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

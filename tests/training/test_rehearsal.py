@@ -20,6 +20,9 @@ _TINY_LAMBDA = (
   'LambdaAgent.num_samples = 2',
   'LambdaAgent.horizon = 3',
   'EpisodeBuffer.sequence_length = 5',
+  'Swag.burn_in = 1',  # These three for the program that tests/launchers/test_run.py compiles, too.
+  'Swag.period = 1',
+  'Swag.num_models = 2',
   'PeriodicUpdates.first = 200',
 )
 _TINY_PPO = ('RolloutLoop.steps_per_epoch = 200', 'RolloutLoop.num_environments = 2')
