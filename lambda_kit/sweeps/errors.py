@@ -1,7 +1,7 @@
-"""The error of sweeps that a user can mend."""
+"""The error of sweeps that a user can fix."""
 
 from lambda_kit import errors
 
 
 class SweepError(errors.UserError):
-  """A sweep can't begin, or can't go on. The message tells the cause and the remedy."""
+  """A sweep can't start, or can't continue."""

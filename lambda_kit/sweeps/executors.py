@@ -1,4 +1,4 @@
-"""Executors by name. Engines that are optional are imported when they are asked for."""
+"""Executors by name. Optional engines are imported only when they are used."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -14,10 +14,10 @@ NAMES = ('local', 'slurm', 'ray')
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What executors can be told; each takes what concerns it."""
+  """Options of all executors; each uses those that concern it."""
 
   needs: interfaces.Needs = interfaces.Needs()  # Of one run.
-  # Local: the budget of all runs together. By default all cores and all memory that are free.
+  # Local: the budget of all runs together. By default all cores and all free memory.
   cores: int | None = None
   memory: float | None = None  # Gigabytes.
   gpus: Sequence[str] = ()
@@ -30,8 +30,8 @@ def make_executor(name: str, folder: pathlib.Path, options: Options) -> interfac
 
   Args:
     name: One of `NAMES`.
-    folder: Of the sweep.
-    options: What it is told.
+    folder: The sweep's folder.
+    options: Options of the executor.
 
   Raises:
     SweepError: Its engine is not installed, its cluster can't be reached, or the options don't fit.
@@ -59,7 +59,7 @@ def _make_local(options: Options) -> local_executor.LocalExecutor:
   cores = local_executor.available_cores()
   if options.cores is not None:
     if options.cores > len(cores):
-      raise errors.SweepError(f'--cores={options.cores}, but this process may use {len(cores)}. Give at most as many.')
+      raise errors.SweepError(f'--cores={options.cores}, but this process may use only {len(cores)}.')
     cores = cores[: options.cores]
   memory = local_executor.available_memory() if options.memory is None else options.memory
   return local_executor.LocalExecutor(options.needs, cores, memory, options.gpus)

@@ -1,4 +1,4 @@
-"""The runs of a sweep: tasks x variants x seeds, each the plain `lambda-kit run` with its flags and a workdir."""
+"""The runs of a sweep: tasks x variants x seeds, each a plain `lambda-kit run` with its own flags and workdir."""
 
 import collections
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from lambda_kit.analysis.metrics import protocols
 from lambda_kit.config import axes
 from lambda_kit.sweeps import errors
 
-BASE = 'lambda'  # What the experiment is called without a variant.
+BASE = 'lambda'  # Name of the experiment without a variant.
 SG6 = axes.SG6  # Stands for the paper's six tasks.
 _JOINED = '+'  # 'ppo+observe_vector' is one variant of two files.
-_PROGRAM = ('-m', 'lambda_kit', 'run')  # What Python is given: the command may not be on the PATH of another node.
+_PROGRAM = ('-m', 'lambda_kit', 'run')  # Arguments of Python: the command may not be on the PATH of another node.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +23,15 @@ class Run:
   task: str
   variant: str
   seed: int
-  gin_files: tuple[str, ...]  # The task's first.
+  gin_files: tuple[str, ...]  # The task's file comes first.
   bindings: tuple[str, ...]
-  program: tuple[str, ...]  # What Python is given, before the flags.
+  program: tuple[str, ...]  # Arguments of Python before the flags.
   workdir: pathlib.Path
-  start_folder: pathlib.Path  # From which the gin files are found.
+  start_folder: pathlib.Path  # Paths of gin files are relative to it.
 
   @property
   def configuration(self) -> tuple[str, str]:
-    """What seeds of one experiment have in common."""
+    """What all seeds of an experiment have in common."""
     return self.task, self.variant
 
   @property
@@ -40,7 +40,7 @@ class Run:
 
   @property
   def output(self) -> pathlib.Path:
-    """What all attempts print: beside the workdir, so that it survives one that never began."""
+    """File of what all attempts print. It is beside the workdir, which an attempt may fail to create."""
     return pathlib.Path(f'{self.workdir}.out')
 
   @property
@@ -67,22 +67,22 @@ def make_grid(
   folder: pathlib.Path,
   program: Sequence[str] = _PROGRAM,
 ) -> list[Run]:
-  """Lists the runs, the seeds of an experiment one after the other.
+  """Lists the runs, with the seeds of an experiment next to each other.
 
   Args:
     root: The folder that holds `gin/`.
-    tasks: 'sg6', names of tasks, or gin files. Without any, the first of `gin_files` is the task.
-    variants: Names of agents, parts, ways to run and sizes, several joined by '+', or gin files; `BASE` is the
-      experiment as it is.
-    seeds: Of the runs.
-    gin_files: Further files of all runs.
-    bindings: Of all runs.
-    folder: Gets a workdir for each run.
-    program: What Python is given, before the flags of a run.
+    tasks: 'sg6', names of tasks, or gin files. If empty, the first of `gin_files` is the task.
+    variants: Names of agents, parts, ways to run and sizes, several of them joined by '+', or gin files; `BASE` is the
+      experiment without changes.
+    seeds: Seeds of each experiment.
+    gin_files: Further gin files of all runs.
+    bindings: Bindings of all runs.
+    folder: Folder of the workdirs.
+    program: Arguments of Python before the flags of a run.
 
   Raises:
     ConfigurationError: There is no such task or variant.
-    SweepError: Two have the same name, or there is no run at all.
+    SweepError: Two runs would share a workdir, or there is no run at all.
   """
   if not tasks and not gin_files:
     raise errors.SweepError(
@@ -115,14 +115,14 @@ def make_grid(
 
 
 def parse_seeds(text: str) -> list[int]:
-  """'5' is five seeds from 0, '0,3,7' is these three, '7,' is the seed 7."""
+  """Parses seeds: '5' means five seeds from 0, '0,3,7' these three, '7,' the seed 7."""
   try:
     seeds = [int(word) for word in text.split(',') if word.strip()]
     if any(seed < 0 for seed in seeds):
       raise ValueError
   except ValueError:
     raise errors.SweepError(
-      f'--seeds={text} is neither how many seeds, such as 5, nor a list of them, such as 0,1,7.'
+      f'--seeds={text} is neither a number of seeds, such as 5, nor a list of seeds, such as 0,1,7.'
     ) from None
   return seeds if ',' in text or not seeds else list(range(seeds[0]))
 
@@ -134,13 +134,10 @@ def _task_files(library: axes.Library, name: str) -> list[str]:
 
 
 def _variant_files(library: axes.Library, name: str) -> tuple[str, ...]:
-  """The files of a variant."""
   if name == BASE:
     return ()
-  found = [
-    library.find(part, [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE]) for part in name.split(_JOINED)
-  ]
-  return tuple(found)
+  kinds = [axes.Axis.AGENT, axes.Axis.PART, axes.Axis.RUN, axes.Axis.SIZE]
+  return tuple(library.find(part, kinds) for part in name.split(_JOINED))
 
 
 def _variant_name(variant: str) -> str:

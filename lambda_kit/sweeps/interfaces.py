@@ -1,4 +1,4 @@
-"""What a sweep and its executors agree on: runs go in, jobs come out that are asked how they are. No implementation."""
+"""The interface between a sweep and its executors: runs are submitted, and jobs are polled. No implementation."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -9,7 +9,7 @@ from lambda_kit.sweeps import grid
 
 
 class State(enum.Enum):
-  """How a run is."""
+  """State of a run."""
 
   QUEUED = 'queued'
   RUNNING = 'running'
@@ -19,7 +19,7 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-  """What one run may use."""
+  """Resources that one run may use."""
 
   cores: int = 1
   memory: float = 4.0  # Gigabytes.
@@ -34,25 +34,25 @@ class Needs:
 class Ended:
   """How an attempt at a run ended."""
 
-  code: int | None  # Of the process, negative for a signal; None if the machine was lost, which is no fault of the run.
-  reason: str = ''  # What the executor knows beyond the run's own output.
+  code: int | None  # Exit code, negative for a signal; None if the machine was lost, which is not the run's fault.
+  reason: str = ''  # What the executor knows in addition to the run's own output.
 
 
 class Job(Protocol):
-  """One attempt at a run, somewhere."""
+  """One attempt at a run."""
 
   def poll(self) -> State | Ended:
-    """Tells, without waiting, whether it is queued, is running or has ended."""
+    """Returns, without waiting, whether it is queued, is running or has ended."""
 
   def cancel(self) -> None:
     """Takes it out of the queue, or asks it to save and end. Does not wait, and does nothing if it has ended."""
 
 
 class Executor(Protocol):
-  """Runs processes somewhere, as many at a time as there is room for."""
+  """Runs processes, as many at a time as its resources allow."""
 
-  def submit(self, runs: Sequence[grid.Run]) -> list[Job]:
-    """Accepts attempts at runs, in the order in which they are to start."""
+  def submit(self, runs: Sequence[grid.Run]) -> Sequence[Job]:
+    """Accepts attempts at runs, to be started in this order."""
 
   def close(self) -> None:
-    """Gives back what the executor holds. What would not outlive this process is cancelled."""
+    """Releases what the executor holds. Jobs that can't outlive this process are cancelled."""

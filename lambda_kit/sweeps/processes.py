@@ -16,15 +16,15 @@ from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import workdirs
 from lambda_kit.training.checkpoints import lock
 
-_GRACE = 60.0  # Seconds that a run gets to save, when it is to end.
+_GRACE = 60.0  # Seconds that a run has to save before it is killed.
 _LOCK_SECONDS = 120.0
 _POLL_SECONDS = 0.25
 
 
 class RunProcess:
-  """An attempt at a run. What it prints is appended to the run's output.
+  """An attempt at a run. Its prints are appended to the run's output.
 
-  If this process dies, even by SIGKILL, the kernel asks the run to end; it saves, and frees its workdir.
+  If this process dies, even by SIGKILL, the kernel asks the run to end. It then saves, and unlocks its workdir.
 
   Args:
     run: What to run.
@@ -50,17 +50,17 @@ class RunProcess:
 
   @property
   def session(self) -> int:
-    """Number of the session that it leads; its own children are in it, too."""
+    """Id of the session that it leads, which includes its children."""
     return self._process.pid
 
   def poll(self) -> int | None:
-    """The exit code, None while it runs."""
+    """Returns the exit code; None while it runs."""
     return self._process.poll()
 
   def wait(self) -> int:
-    """Waits until it ends, and returns its exit code. If this process is interrupted meanwhile, it has to end."""
+    """Waits until it ends, and returns its exit code. Ends it if this process is interrupted meanwhile."""
     try:
-      # Not Popen.wait: a signal handler may want to end it during this, which would wait for ever.
+      # Not Popen.wait: a signal handler that calls `end` meanwhile would deadlock.
       while (code := self.poll()) is None:
         time.sleep(_POLL_SECONDS)
       return code
@@ -72,7 +72,7 @@ class RunProcess:
       self._process.send_signal(signal.SIGTERM)
 
   def end(self, grace: float = _GRACE) -> None:
-    """Asks it to end, and kills it if it doesn't within some seconds. Children that it left are killed, too."""
+    """Asks it to end, and kills it after `grace` seconds. Children that it leaves are killed, too."""
     self.ask_to_end()
     with contextlib.suppress(subprocess.TimeoutExpired):
       self._process.wait(grace)
@@ -82,28 +82,28 @@ class RunProcess:
 
 
 def run_to_end(run: grid.Run) -> int:
-  """Makes an attempt at a run on this machine, unless the run is finished. Returns its exit code."""
+  """Makes an attempt at a run on this machine, unless the run is finished. Returns the exit code."""
   return RunProcess(run).wait() if is_to_run(run) else 0
 
 
 def is_to_run(run: grid.Run) -> bool:
-  """Whether there is something left to do. First waits for an attempt that was given up for lost, and still saves."""
+  """Whether a run is unfinished. First waits for an earlier attempt that was given up, but may still be saving."""
   deadline = time.monotonic() + _LOCK_SECONDS
   while (run.workdir / '.lock').exists() and time.monotonic() < deadline:
     try:
       with lock.WorkdirLock(run.workdir):
         break
-    except lock.WorkdirLockedError:  # If this lasts, the new attempt will say so.
+    except lock.WorkdirLockedError:  # If it stays locked, the new attempt reports it.
       time.sleep(_POLL_SECONDS)
   return not workdirs.is_finished(run.workdir)
 
 
 def memory_of(sessions: Collection[int]) -> dict[int, int]:
-  """Bytes of memory in use by all processes of sessions. Pages that several share count once. Empty without /proc."""
+  """Returns the bytes of memory that sessions use. Shared pages count once. Empty without /proc."""
   used: dict[int, int] = {}
   for folder in pathlib.Path('/proc').glob('[0-9]*'):
     try:
-      # After the name, which may hold anything: state, parent, group, session.
+      # After the name, which may hold any character: state, parent, group, session.
       session = int((folder / 'stat').read_text().rpartition(')')[-1].split()[3])
       if session in sessions:
         lines = (folder / 'smaps_rollup').read_text().splitlines()
@@ -115,7 +115,7 @@ def memory_of(sessions: Collection[int]) -> dict[int, int]:
 
 
 def _wrapper(cores: Sequence[int]) -> list[str]:
-  """Programs of util-linux that set what a child can't be told otherwise without a fork of this process."""
+  """Returns a command prefix that sets the child's cores and death signal, which Python could only do by forking."""
   wrapper = []
   if shutil.which('setpriv'):
     wrapper += ['setpriv', '--pdeathsig', 'TERM']

@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster. The sweep's folder must be visible to all nodes under the same path."""
+"""Runs as tasks of a Ray cluster. All nodes must see the sweep's folder under the same path."""
 
 from collections.abc import Sequence
 import contextlib
@@ -17,10 +17,10 @@ _CANCEL_SECONDS = 60.0
 
 
 class RayExecutor(interfaces.Executor):
-  """Gives each run to the node that has room for it. A run whose node dies is lost there, and can be tried elsewhere.
+  """Gives each run to a node with enough resources. If the node dies, the run can be tried again on another one.
 
   Args:
-    needs: Of one run.
+    needs: Resources of one run.
     address: 'host:port', 'ray://host:port', or 'auto' for the cluster of this machine or of RAY_ADDRESS.
   """
 
@@ -30,13 +30,13 @@ class RayExecutor(interfaces.Executor):
       'name it by --ray_address=host:port, or choose --executor=local.',
     )
     _warn_of_small_nodes(needs)
-    # No retries here: they are the sweep's, which counts all failures.
+    # No retries by Ray: the sweep retries, and counts all failures.
     self._task = ray.remote(processes.run_to_end).options(
       num_cpus=needs.cores, num_gpus=needs.gpus, memory=needs.memory_bytes or None, max_retries=0
     )
     self._jobs: list[_RayJob] = []
 
-  def submit(self, runs: Sequence[grid.Run]) -> list[interfaces.Job]:
+  def submit(self, runs: Sequence[grid.Run]) -> Sequence[interfaces.Job]:
     jobs = [_RayJob(run, workdirs.output_size(run), self._task.remote(run)) for run in runs]
     self._jobs += jobs
     return jobs
@@ -62,7 +62,7 @@ class _RayJob(interfaces.Job):
       return interfaces.State.RUNNING if has_begun else interfaces.State.QUEUED
     try:
       return interfaces.Ended(ray.get(self.result))
-    except ray.exceptions.RayTaskError as error:  # Not by the run: by what was to start it.
+    except ray.exceptions.RayTaskError as error:  # Raised not by the run, but by the code that starts it.
       return interfaces.Ended(1, f'the node could not start the run: {str(error).strip().splitlines()[-1]}')
     except ray.exceptions.RayError as error:
       return interfaces.Ended(None, f'its node or worker was lost ({type(error).__name__})')
@@ -76,7 +76,7 @@ class _RayJob(interfaces.Job):
 
 
 def _warn_of_small_nodes(needs: interfaces.Needs) -> None:
-  """Ray would wait in silence for a node that is large enough: it may be on its way."""
+  """Warns if no node is large enough. Ray itself would wait silently for one to join."""
   wanted = {'CPU': needs.cores, 'GPU': needs.gpus, 'memory': needs.memory_bytes}
   if not any(
     all(node['Resources'].get(name, 0) >= amount for name, amount in wanted.items())
@@ -84,8 +84,8 @@ def _warn_of_small_nodes(needs: interfaces.Needs) -> None:
     if node['Alive']
   ):
     logging.warning(
-      'No node of the Ray cluster has the %d cores, %g GB of memory and %d GPUs that a run is to have. '
-      'Runs wait for one to join; --run_cores, --run_memory and --run_gpus ask for less.',
+      'No node of the Ray cluster has the %d cores, %g GB of memory and %d GPUs that a run needs. '
+      'Runs wait for one to join. Lower --run_cores, --run_memory or --run_gpus to ask for less.',
       needs.cores,
       needs.memory,
       needs.gpus,

@@ -1,4 +1,4 @@
-"""Runs as jobs of SLURM, through submitit. The sweep's folder must be visible to all machines under the same path."""
+"""Runs as SLURM jobs, through submitit. All machines must see the sweep's folder under the same path."""
 
 from collections.abc import Mapping, Sequence
 import contextlib
@@ -15,19 +15,19 @@ from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import processes
 from lambda_kit.sweeps import workdirs
 
-_MINUTES = 24 * 60  # Of a job. A run that needs longer is queued again and goes on.
+_MINUTES = 24 * 60  # Of a job. A longer run is queued again, and resumes.
 _TIMES_QUEUED_AGAIN = 1000
 _ALIVE = ('PENDING', 'CONFIGURING', 'RUNNING', 'REQUEUED', 'SUSPENDED', 'PREEMPTED', 'COMPLETING')
 
 
 class SlurmExecutor(interfaces.Executor):
-  """Submits arrays of jobs. They stay in the queue when this process ends, and the next one takes them over.
+  """Submits job arrays. Jobs stay in the queue when this process ends, and the next process takes them over.
 
   Args:
     folder: For scripts, logs and pickles of submitit.
-    needs: Of one run.
-    options: Further options of sbatch: {'partition': 'gpu', 'time': 600}. 'array_parallelism' is how many jobs may run
-      at a time.
+    needs: Resources of one run.
+    options: Further options of sbatch: {'partition': 'gpu', 'time': 600}. 'array_parallelism' is the number of jobs
+      that may run at a time.
     cluster: 'slurm', or 'local' for submitit's own stand-in.
   """
 
@@ -42,7 +42,7 @@ class SlurmExecutor(interfaces.Executor):
       self._engine = submitit.AutoExecutor(folder, cluster=cluster, slurm_max_num_timeout=_TIMES_QUEUED_AGAIN)
     except RuntimeError as error:
       raise errors.SweepError(
-        'SLURM is not reachable from this machine: there is no srun. Give the command on a login '
+        'SLURM is not reachable from this machine: there is no srun. Run the command on a login '
         'node of the cluster, or choose --executor=local or ray.'
       ) from error
     try:
@@ -60,7 +60,7 @@ class SlurmExecutor(interfaces.Executor):
         'sbatch without dashes, such as --slurm=partition=gpu.'
       ) from error
 
-  def submit(self, runs: Sequence[grid.Run]) -> list[interfaces.Job]:
+  def submit(self, runs: Sequence[grid.Run]) -> Sequence[interfaces.Job]:
     jobs = _jobs_in_the_queue(self._engine.folder, runs)
     missing = [run for run in runs if run.workdir not in jobs]
     if missing:
@@ -70,8 +70,8 @@ class SlurmExecutor(interfaces.Executor):
       except (submitit_utils.FailedSubmissionError, submitit_utils.FailedJobError, OSError) as error:
         cause = (str(error).strip() or 'no reason given').splitlines()[-1]
         raise errors.SweepError(
-          f'SLURM did not take the jobs: {cause}. See with sinfo whether the cluster answers; what it asks for is '
-          'given by --slurm=partition=..., --slurm=account=... and the like.'
+          f'SLURM did not accept the jobs: {cause}. Check with sinfo whether the cluster answers. It may require '
+          'options such as --slurm=partition=... or --slurm=account=...'
         ) from error
       for run, job in zip(missing, submitted):
         jobs[run.workdir] = _SlurmJob(run, job, sizes[run.workdir])
@@ -80,11 +80,11 @@ class SlurmExecutor(interfaces.Executor):
     return [jobs[run.workdir] for run in runs]
 
   def close(self) -> None:
-    pass  # The jobs are SLURM's.
+    pass  # The jobs belong to SLURM.
 
 
 class _Attempt:
-  """What a job calls. submitit sees by `checkpoint` that it may be queued again after a timeout or a preemption."""
+  """The function of a job. Its `checkpoint` tells submitit to queue it again after a timeout or a preemption."""
 
   def __init__(self, run: grid.Run):
     self._run = run
@@ -93,7 +93,7 @@ class _Attempt:
   def __call__(self) -> int:
     if not processes.is_to_run(self._run):
       return 0
-    # SLURM warns all processes of a job by this signal before its time is over. A run would die of it.
+    # SLURM sends this signal to all processes of a job before its time is over. It would kill a run.
     handler = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
       self._process = processes.RunProcess(self._run)
@@ -102,7 +102,7 @@ class _Attempt:
     return self._process.wait()
 
   def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-    """Called when the job has to end soon: the run saves now, and goes on when the job's turn comes again."""
+    """Called when the job has to end soon: the run saves now, and resumes when the job is started again."""
     if self._process is not None:
       self._process.end()
     return submitit.helpers.DelayedSubmission(_Attempt(self._run))
@@ -115,7 +115,7 @@ class _SlurmJob(interfaces.Job):
 
   def poll(self) -> interfaces.State | interfaces.Ended:
     if not self._job.done():
-      # What submitit knows of the state may be ten minutes old.
+      # submitit's own state may be ten minutes old.
       has_begun = workdirs.output_size(self._run) > self._output_before
       return interfaces.State.RUNNING if has_begun else interfaces.State.QUEUED
     _note_file(self._run).unlink(missing_ok=True)
@@ -132,7 +132,7 @@ class _SlurmJob(interfaces.Job):
 
 
 def _jobs_in_the_queue(folder: pathlib.Path, runs: Sequence[grid.Run]) -> dict[pathlib.Path, _SlurmJob]:
-  """By workdir, the jobs that an earlier process has submitted and that SLURM still has."""
+  """Returns jobs by workdir that an earlier process has submitted and that SLURM still has."""
   jobs = {}
   for run in runs:
     with contextlib.suppress(OSError, ValueError):
@@ -145,5 +145,5 @@ def _jobs_in_the_queue(folder: pathlib.Path, runs: Sequence[grid.Run]) -> dict[p
 
 
 def _note_file(run: grid.Run) -> pathlib.Path:
-  """Holds the id of a job that SLURM may still have, and how long the output was before it."""
+  """File with the id of a job that SLURM may still have, and the size of the run's output before it."""
   return pathlib.Path(f'{run.workdir}.job')

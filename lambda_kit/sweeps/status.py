@@ -1,4 +1,4 @@
-"""How a sweep is, as a table: live on a terminal, lines and a last table everywhere else."""
+"""The status of a sweep as a table: live on a terminal, lines and a final table everywhere else."""
 
 import collections
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ State = interfaces.State
 
 _STYLES = {State.QUEUED: 'dim', State.RUNNING: 'cyan', State.DONE: 'green', State.FAILED: 'bold red'}
 _MAX_NOTE = 160  # Characters.
-_WIDTH = 160  # Of tables where there is no terminal.
+_WIDTH = 160  # Of tables without a terminal.
 
 
 def status_table(statuses: Sequence[supervision.RunStatus]) -> rich_table.Table:
-  """A line for each configuration: how many of its seeds are in which state, and why those failed that did."""
+  """Returns a line for each configuration: the number of its seeds in each state, and the causes of failures."""
   table = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
   totals = collections.Counter(status.state for status in statuses)
   table.add_column('task', footer=f'{len(statuses)} runs')
@@ -44,10 +44,10 @@ def status_table(statuses: Sequence[supervision.RunStatus]) -> rich_table.Table:
 
 
 class StatusView:
-  """Shows the runs of a sweep while it is used as a context, and their last state for good.
+  """A context manager that shows the runs of a sweep, and leaves their last state on the screen.
 
   Args:
-    statuses: Of all runs; they change while this shows them.
+    statuses: Statuses of all runs, which change meanwhile.
     stream: Where to show them; by default the standard output.
   """
 
@@ -68,7 +68,7 @@ class StatusView:
       self._stack.enter_context(self._live)
     else:
       counts = collections.Counter(status.state for status in self._statuses)
-      self._print(f'{len(self._statuses)} runs, of which {counts[State.DONE]} were done before.')
+      self._print(f'{len(self._statuses)} runs, {counts[State.DONE]} of them already done.')
     return self
 
   def __exit__(self, *error) -> None:
@@ -77,7 +77,7 @@ class StatusView:
       self._console.print(status_table(self._statuses))
 
   def tell(self, status: supervision.RunStatus) -> None:
-    """Says what has become of a run."""
+    """Prints the new state of a run."""
     if not self._live:
       note = f': {status.error}' if status.error and status.state is not State.RUNNING else ''
       tried = f' (attempt {status.attempts} failed)' if status.attempts and status.state is State.QUEUED else ''

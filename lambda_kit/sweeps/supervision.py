@@ -1,4 +1,4 @@
-"""Sees a sweep through: submits what is missing, tries again what failed, and stops what can't succeed."""
+"""Supervision of a sweep: submits missing runs, retries failed ones, and stops configurations that can't succeed."""
 
 import collections
 from collections.abc import Callable, Sequence
@@ -15,37 +15,37 @@ State = interfaces.State
 
 @dataclasses.dataclass
 class RunStatus:
-  """How a run is, and how it went so far."""
+  """State and history of a run."""
 
   run: grid.Run
   state: State
-  attempts: int = 0  # That ended without success.
-  error: str = ''  # Of the last of them.
-  is_stuck: bool = False  # The last of them got no further than where it began.
+  attempts: int = 0  # Failed ones.
+  error: str = ''  # Of the last failed attempt.
+  is_stuck: bool = False  # Whether the last failed attempt made no progress.
   job: interfaces.Job | None = None  # The attempt under way.
-  steps_before: int = 0  # Environment steps when it began.
+  steps_before: int = 0  # Environment steps when it started.
 
 
 OnChange = Callable[[RunStatus], None]
 
 
 class HopelessError(errors.SweepError):
-  """A configuration fails at once, whatever its seed. The message says why."""
+  """All seeds of a configuration fail at once."""
 
 
 class Supervisor:
-  """Has all runs done that are not.
+  """Completes all unfinished runs.
 
-  A run that fails is tried again, from where it was, unless it has no attempts left. One that failed at once (that is,
-  before it got any further) first waits for the other seeds of its configuration. If all of them fail at once, the
-  fault is in what they share, and more attempts would only take longer to say so.
+  A run that fails is resumed in another attempt, unless it has none left. A run that failed at once, that is without
+  any progress, first waits for the other seeds of its configuration. If all of them fail at once, the fault is in what
+  they share, and more attempts would be futile.
 
   Args:
-    runs: Of the sweep.
+    runs: Runs of the sweep.
     executor: Runs them.
-    max_retries: How often a run is tried again.
-    keep_going: Whether to give up only the runs of a configuration that can't succeed, and not the sweep.
-    interval: Seconds between two looks at all jobs.
+    max_retries: Number of times that a run is tried again.
+    keep_going: Whether a configuration that can't succeed stops only its own runs, and not the sweep.
+    interval: Seconds between two polls of all jobs.
   """
 
   def __init__(
@@ -73,15 +73,15 @@ class Supervisor:
       on_change: Called when the state of a run has changed, or an attempt has failed.
 
     Raises:
-      HopelessError: All seeds of a configuration failed at once. Jobs that were under way are cancelled; their runs can
-        go on later.
+      HopelessError: All seeds of a configuration failed at once. Jobs under way are cancelled; their runs can be
+        resumed later.
     """
     self._on_change = on_change
     self._submit([status for status in self.statuses if status.state is State.QUEUED])
     while pending := [status for status in self.statuses if status.state in (State.QUEUED, State.RUNNING)]:
       for status in pending:
         if status.job is not None:
-          self._look_at(status)
+          self._poll(status, status.job)
       for siblings in self._siblings.values():
         self._judge(siblings)
       self._submit(
@@ -101,8 +101,8 @@ class Supervisor:
       status.job, status.is_stuck = job, False
       status.steps_before = workdirs.steps_done(status.run.workdir)
 
-  def _look_at(self, status: RunStatus) -> None:
-    found = status.job.poll()
+  def _poll(self, status: RunStatus, job: interfaces.Job) -> None:
+    found = job.poll()
     if isinstance(found, interfaces.Ended):
       status.job = None
       self._end(status, found)
@@ -121,12 +121,12 @@ class Supervisor:
     self._on_change(status)
 
   def _is_held(self, status: RunStatus) -> bool:
-    """Whether a run that failed at once has to wait for what becomes of other seeds."""
+    """Whether a run that failed at once has to wait for the outcome of other seeds."""
     others = [other for other in self._siblings[status.run.configuration] if other is not status]
-    return status.is_stuck and not any(map(_has_shown_life, others)) and any(other.job is not None for other in others)
+    return status.is_stuck and not any(map(_has_progressed, others)) and any(other.job is not None for other in others)
 
   def _judge(self, siblings: Sequence[RunStatus]) -> None:
-    """Gives up a configuration that is hopeless. One seed that failed once is no proof, if it may try again."""
+    """Gives up a hopeless configuration. A single seed that failed once doesn't prove that, if it may try again."""
     attempts = sum(status.attempts for status in siblings)
     if not all(status.is_stuck for status in siblings) or attempts < min(2, 1 + self._max_retries):
       return
@@ -141,7 +141,7 @@ class Supervisor:
       raise HopelessError(_explain(siblings))
 
 
-def _has_shown_life(status: RunStatus) -> bool:
+def _has_progressed(status: RunStatus) -> bool:
   return status.state is State.DONE or workdirs.steps_done(status.run.workdir) > status.steps_before
 
 
@@ -153,7 +153,7 @@ def _explain(siblings: Sequence[RunStatus]) -> str:
   lines = [f'{variant} on {task} fails at once with every seed, so the sweep was stopped.']
   lines += [f'  seed {", ".join(map(str, seeds))}: {error}' for error, seeds in seeds_by_error.items()]
   lines.append(
-    f'All of its output is in {siblings[0].run.output}. When the cause is mended, the same command goes on '
-    'with what is missing; with --keep_going it goes on without this one.'
+    f'The full output is in {siblings[0].run.output}. Once the cause is fixed, the same command continues with '
+    'the missing runs; with --keep_going it continues without these.'
   )
   return '\n'.join(lines)

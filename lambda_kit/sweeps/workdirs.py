@@ -1,4 +1,4 @@
-"""What the workdirs of runs tell a sweep: whether a run is over, how far it is, what ended it."""
+"""What workdirs reveal to a sweep: whether a run is finished, its progress, and the cause of its end."""
 
 from collections.abc import Iterable
 import json
@@ -11,24 +11,24 @@ from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 
-ATTEMPT = '=== attempt '  # Begins the line that an attempt puts before its output.
+ATTEMPT = '=== attempt '  # Starts the line that precedes an attempt's output.
 
-_TAIL = 1 << 16  # Bytes, more than a row or a stack trace has.
+_TAIL = 1 << 16  # Bytes, longer than a row or a stack trace.
 _ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverged|Failure)\b)', re.IGNORECASE)
 
 
 def is_finished(workdir: pathlib.Path) -> bool:
-  """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved, filmed and summed up."""
+  """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved and filmed."""
   return run_record.is_finished(workdir)
 
 
 def steps_done(workdir: pathlib.Path) -> int:
-  """Environment steps that the run has logged, 0 if none."""
+  """Returns the environment steps that a run has logged, 0 if none."""
   return _last_step(workdir / 'episode.jsonl')
 
 
 def output_size(run: grid.Run) -> int:
-  """Bytes that attempts have printed so far. The first thing that an attempt does is to add a line."""
+  """Returns the size of what attempts have printed so far. An attempt first adds a line to it."""
   try:
     return run.output.stat().st_size
   except OSError:
@@ -36,7 +36,7 @@ def output_size(run: grid.Run) -> int:
 
 
 def last_error(output: pathlib.Path, code: int | None) -> str:
-  """The line of a run's output, since its last attempt began, that says best why it ended with this code."""
+  """Returns the line of the last attempt's output that explains best why it ended with this code."""
   killed = f'killed by {signal.Signals(-code).name}' if code is not None and code < 0 else ''
   try:
     text = _tail(output).decode('utf-8', errors='replace').rpartition(ATTEMPT)[-1].partition('\n')[2]
@@ -44,23 +44,23 @@ def last_error(output: pathlib.Path, code: int | None) -> str:
     text = ''
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   causes = [line for line in lines if _ERROR.match(line)]
-  # A run that was killed had no chance to say why.
-  return killed or (causes or lines or [f'ended with code {code}, and said nothing'])[-1]
+  # A killed run could not print the cause.
+  return killed or (causes or lines or [f'ended with code {code}, without any output'])[-1]
 
 
 def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[str]:
-  """Refuses, before anything is started, what runs would refuse.
+  """Refuses what runs would refuse, before anything is started.
 
   Args:
-    runs: Of a sweep.
-    root: Folder that holds `gin/`.
+    runs: Runs of a sweep.
+    root: The folder that holds `gin/`.
 
   Returns:
-    The configurations, each once, as text.
+    The different configurations as text.
 
   Raises:
     ConfigurationError: Layers or bindings don't fit together.
-    SweepError: A workdir holds a run with another configuration, so that its results would be taken for this one's.
+    SweepError: A workdir holds a run with another configuration, which could be mistaken for this one.
   """
   resolved: dict[tuple[str, str], str] = {}
   for run in runs:
@@ -82,13 +82,13 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
         raise errors.SweepError(
           f'{run.workdir} holds a run with another configuration:\n'
           + '\n'.join(f'  {line}' for line in lines)
-          + '\nGive the files and bindings that it began with, or another --folder for a new sweep.'
+          + '\nGive the files and bindings that it was started with, or another --folder for a new sweep.'
         )
   return list(resolved.values())
 
 
 def _last_step(path: pathlib.Path) -> int:
-  """Environment steps of the last whole row of a log, 0 if there is none."""
+  """Returns the environment steps of a log's last complete row, 0 if there is none."""
   try:
     lines = _tail(path).splitlines()
   except OSError:
@@ -96,7 +96,7 @@ def _last_step(path: pathlib.Path) -> int:
   for line in reversed(lines):
     try:
       return int(json.loads(line)['environment_steps'])
-    except (ValueError, KeyError, TypeError):  # Torn, or being written.
+    except (ValueError, KeyError, TypeError):  # Torn, or still being written.
       continue
   return 0
 

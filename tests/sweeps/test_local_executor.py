@@ -59,7 +59,7 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
   statuses = _sweep(runs, _executor())
   assert [(status.state, status.attempts) for status in statuses] == [(State.DONE, 0), (State.DONE, 1)]
   assert len((runs[1].workdir / 'episode.jsonl').read_text().splitlines()) == 10
-  assert workdirs.last_error(runs[1].output, 1) == 'ended with code 1, and said nothing'  # Of the second attempt.
+  assert workdirs.last_error(runs[1].output, 1) == 'ended with code 1, without any output'  # Of the second attempt.
   assert 'RuntimeError: broken' in runs[1].output.read_text()
 
 

@@ -143,14 +143,14 @@ def test_cancelling_tells_slurm(tmp_path, commands):
 
 def test_a_machine_without_slurm_is_told_where_to_go(tmp_path, monkeypatch):
   monkeypatch.setenv('PATH', str(tmp_path))
-  with pytest.raises(errors.SweepError, match='there is no srun. Give the command on a login node'):
+  with pytest.raises(errors.SweepError, match='there is no srun. Run the command on a login node'):
     slurm_executor.SlurmExecutor(tmp_path / 'slurm', interfaces.Needs())
 
 
 def test_a_cluster_that_does_not_answer_is_an_error_with_its_words(tmp_path, commands):
   commands('sbatch', 'echo "sbatch: error: Unable to contact slurm controller" >&2; exit 1')
   executor = slurm_executor.SlurmExecutor(tmp_path / 'slurm', interfaces.Needs())
-  with pytest.raises(errors.SweepError, match='did not take the jobs: .*Unable to contact slurm controller.*sinfo'):
+  with pytest.raises(errors.SweepError, match='did not accept the jobs: .*Unable to contact slurm controller.*sinfo'):
     executor.submit(fakes.make_runs(tmp_path, 2))
 
 

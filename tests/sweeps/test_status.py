@@ -44,7 +44,7 @@ def test_a_pipe_gets_a_line_for_each_change_and_the_table_at_the_end(tmp_path):
     for status in statuses:
       view.tell(status)
   lines = stream.getvalue().splitlines()
-  assert lines[0] == '4 runs, of which 1 were done before.'
+  assert lines[0] == '4 runs, 1 of them already done.'
   assert [line.split(' ', 1)[1] for line in lines[1:5]] == [
     'task/lambda/seed0: done',
     'task/lambda/seed1: running',
@@ -62,4 +62,4 @@ def test_a_terminal_gets_a_live_table(tmp_path):
   stream = Terminal()
   with status_lib.StatusView(_statuses(tmp_path), stream) as view:
     view.tell(_statuses(tmp_path / 'other')[0])  # The table says it.
-  assert 'greedy' in stream.getvalue() and 'were done before' not in stream.getvalue()
+  assert 'greedy' in stream.getvalue() and 'already done' not in stream.getvalue()

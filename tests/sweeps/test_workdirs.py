@@ -68,7 +68,7 @@ def test_steps_are_those_of_the_last_whole_row(tmp_path):
     ('Traceback (most recent call):\n  File "x"\n    raise ValueError\nValueError: no\nnote\n', 1, 'ValueError: no'),
     ('jaxlib.XlaRuntimeError: RESOURCE: large\n', 1, 'jaxlib.XlaRuntimeError: RESOURCE: large'),
     ('just\nthis\n\n', 1, 'this'),
-    ('', 3, 'ended with code 3, and said nothing'),
+    ('', 3, 'ended with code 3, without any output'),
     ('progress\n', -9, 'killed by SIGKILL'),
   ],
 )
@@ -79,7 +79,7 @@ def test_the_last_error_is_a_line_that_says_why(tmp_path, text, code, line):
 
 
 def test_no_output_is_no_problem(tmp_path):
-  assert workdirs.last_error(tmp_path / 'none', 1) == 'ended with code 1, and said nothing'
+  assert workdirs.last_error(tmp_path / 'none', 1) == 'ended with code 1, without any output'
 
 
 def test_a_workdir_of_another_configuration_is_refused(tmp_path):
