@@ -1,4 +1,4 @@
-// Lists problems, videos and runs, and lets a reader choose what is drawn. charts.js comes before it in the same script.
+// Lists problems, videos and runs, and lets readers choose what is drawn. charts.js precedes it in the same script.
 
 function checkbox(text, name, isOn, onChange, swatch = null) {
   const box = element('input', {type: 'checkbox', 'data-toggle': name});
@@ -12,7 +12,7 @@ function checkbox(text, name, isOn, onChange, swatch = null) {
   return element('label', {}, box, ...color, text);
 }
 
-// A box that is ticked unless its value is in the list of what is hidden.
+// A box that is ticked unless its value is in the list of hidden ones.
 function hider(value, key, swatch = null) {
   return checkbox(String(value), value, !state[key].includes(value), isOn => {
     state[key] = state[key].filter(item => item !== value).concat(isOn ? [] : [value]);
@@ -88,10 +88,10 @@ function describe(run) {
     facts.push(`Wall time ${duration(run.score.wall_seconds)}.`,
       `Recorded at step ${run.score.environment_steps.toLocaleString('en')}.`);
   }
-  const difference = config.diff === null ? element('p', {}, 'There is none of the paper\'s to compare it with.')
+  const difference = config.diff === null ? element('p', {}, 'The paper\'s configuration is not available for comparison.')
     : config.diff.length ? element('pre', {class: 'diff'}, ...config.diff.map(
       line => element('span', {class: line[0] === '+' ? 'added' : 'removed'}, line + '\n')))
-      : element('p', {}, 'It is the paper\'s.');
+      : element('p', {}, 'None.');
   return element('div', {}, element('p', {}, facts.join(' ')),
     ...run.diagnoses.map(item => element('p', {class: 'bad'},
       `Step ${compact(item.step)}, ${item.name}: ${item.message}`)),
