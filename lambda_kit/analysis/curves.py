@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 import itertools
-import os
 import pathlib
 from typing import Any
 
@@ -32,25 +31,24 @@ Rows = Sequence[dict[str, Any]]
 
 
 def learning_curve(
-  workdir_or_rows: str | os.PathLike | Mapping[str, Rows],
-  path: str | os.PathLike,
+  workdir: pathlib.Path,
+  path: pathlib.Path,
   cost_limit: float | Sequence[float],
   constraint_names: Sequence[str] = (),
   title: str = '',
 ) -> pathlib.Path:
-  """Draws the learning curve to a PNG, which appears once it is complete. Returns its path.
+  """Draws the learning curve of a workdir to a PNG, which appears once it is complete. Returns its path.
 
   Args:
-    workdir_or_rows: The directory that a `JsonlLogger` wrote to, or rows by kind ('episode', 'evaluation').
+    workdir: Folder that a `JsonlLogger` wrote to.
     path: Where to write.
     cost_limit: One limit for all constraints, or one for each.
     constraint_names: Names of the C costs, shown if there are several.
     title: Title above the panels.
   """
-  if not isinstance(workdir_or_rows, Mapping):
-    workdir_or_rows = _read_rows(pathlib.Path(workdir_or_rows))
-  figure = make_figure(workdir_or_rows, cost_limit, constraint_names, title)
-  path = pathlib.Path(path)
+  logs = {kind: workdir / f'{kind}.jsonl' for kind in ('episode', 'evaluation')}
+  rows = {kind: rows_lib.read_jsonl(log) for kind, log in logs.items() if log.exists()}
+  figure = make_figure(rows, cost_limit, constraint_names, title)
   with files.replacing(path) as partial:
     figure.savefig(partial, format='png')
   return path
@@ -59,7 +57,7 @@ def learning_curve(
 def make_figure(
   rows: Mapping[str, Rows], cost_limit: float | Sequence[float], constraint_names: Sequence[str] = (), title: str = ''
 ) -> mpl_figure.Figure:
-  """Returns a figure with panels for return, cost return and cost regret.
+  """Returns a figure of rows by kind ('episode', 'evaluation'), with panels for return, cost return and cost regret.
 
   Evaluations are a line through their means, in a band from the 5th to the 95th percentile over evaluation episodes.
   Training episodes are faint dots and their running mean a thin line. Either may be missing.
@@ -115,13 +113,6 @@ def make_figure(
   if title:
     figure.suptitle(title, color=_TEXT_COLOR, fontsize=13, fontweight='bold')
   return figure
-
-
-def _read_rows(directory: pathlib.Path) -> dict[str, Rows]:
-  if not directory.is_dir():
-    raise FileNotFoundError(f'There is no directory {str(directory)!r} to read a run from.')
-  paths = {kind: directory / f'{kind}.jsonl' for kind in ('episode', 'evaluation')}
-  return {kind: rows_lib.read_jsonl(path) for kind, path in paths.items() if path.exists()}
 
 
 def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -13,10 +13,7 @@ from lambda_kit import types
 
 
 def evaluation_table(
-  rows: Sequence[dict[str, Any]],
-  cost_limit: float | Sequence[float],
-  constraint_names: Sequence[str] = (),
-  colors: bool = False,
+  rows: Sequence[dict[str, Any]], cost_limit: float | Sequence[float], constraint_names: Sequence[str] = ()
 ) -> str:
   """Returns a table with one line for each evaluation.
 
@@ -25,7 +22,6 @@ def evaluation_table(
       hold single episodes.
     cost_limit: One limit for all constraints, or one for each.
     constraint_names: Names of the C costs, shown if there are several.
-    colors: Whether to mark costs green and red with escape codes, for terminals.
   """
   if not rows:
     return 'No evaluations.\n'
@@ -44,7 +40,7 @@ def evaluation_table(
     costs = []
     for cost, deviation, limit in zip(cost_return, deviations, limits):
       costs.append(_mean_and_deviation(cost, deviation, 1))
-      costs.append('[green]ok[/]' if within(cost, limit) else '[red]over[/]')
+      costs.append('ok' if within(cost, limit) else 'over')
     episode_return = _mean_and_deviation(
       as_floats(row['episode_return'])[0], _deviations(row.get('episode_returns'), ()), 2
     )
@@ -52,9 +48,7 @@ def evaluation_table(
     table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret)
   output = io.StringIO()
   # Wider than any table, so that lines are never wrapped.
-  console = rich_console.Console(
-    file=output, width=1000, force_terminal=colors, legacy_windows=False, color_system='standard' if colors else None
-  )
+  console = rich_console.Console(file=output, width=1000, force_terminal=False, legacy_windows=False, color_system=None)
   console.print(table)
   return '\n'.join(line.rstrip() for line in output.getvalue().splitlines()).strip('\n') + '\n'
 

@@ -126,8 +126,8 @@ class TestLearningCurve:
   )
   @pytest.mark.filterwarnings('error')
   def test_little_data(self, tmp_path, rows):
-    path = curves.learning_curve(rows, tmp_path / 'new' / 'curve.png', 25.0)
-    with Image.open(path) as image:
+    curves.make_figure(rows, 25.0).savefig(tmp_path / 'curve.png')
+    with Image.open(tmp_path / 'curve.png') as image:
       assert image.format == 'PNG' and image.size == (1800, 585)
 
   def test_reads_what_the_logger_wrote(self, tmp_path):
@@ -141,13 +141,9 @@ class TestLearningCurve:
     assert (pixels == limit_color).all(axis=-1).any(axis=0).sum() > 300  # The limit crosses its panel.
     assert sorted(os.listdir(tmp_path)) == ['curve.png', 'episode.jsonl', 'evaluation.jsonl']
 
-  def test_a_wrong_directory_is_an_error(self, tmp_path):
-    with pytest.raises(FileNotFoundError, match='nowhere'):
-      curves.learning_curve(tmp_path / 'nowhere', tmp_path / 'curve.png', 25.0)
-
   def test_leaves_matplotlib_as_it_was(self, tmp_path):
     had_pyplot, settings = 'matplotlib.pyplot' in sys.modules, matplotlib.rcParams.copy()
-    curves.learning_curve({'episode': [_episode(1000)]}, tmp_path / 'curve.png', 25.0)
+    curves.make_figure({'episode': [_episode(1000)]}, 25.0).savefig(tmp_path / 'curve.png')
     assert ('matplotlib.pyplot' in sys.modules) == had_pyplot
     assert matplotlib.rcParams.copy() == settings
 
@@ -181,11 +177,6 @@ class TestEvaluationTable:
   def test_a_cost_that_is_not_finite_is_not_ok(self):
     row = {'environment_steps': 1, 'episode_return': None, 'cost_return': [None]}  # As read back from JSON.
     assert _cells(tables.evaluation_table([row], 25.0)) == [['1', 'nan', 'nan', 'over', 'nan']]
-
-  def test_colors_on_request(self):
-    rows = [_evaluation(1, [1.0], [[30.0]]), _evaluation(2, [1.0], [[20.0]])]
-    table = tables.evaluation_table(rows, 25.0, colors=True)
-    assert '\x1b[31mover' in table and '\x1b[32mok' in table
 
   def test_no_evaluations(self):
     assert tables.evaluation_table([], 25.0) == 'No evaluations.\n'

@@ -67,9 +67,9 @@ def performance_profile(
   return Estimate((pooled[:, np.newaxis] > thresholds).mean(axis=0), low, high)
 
 
-def band(curves: np.ndarray, percentiles: tuple[float, float] = (5.0, 95.0)) -> Estimate:
-  """Median and percentiles over seeds of curves [S, R]."""
-  low, high = np.percentile(curves, percentiles, axis=0)
+def band(curves: np.ndarray) -> Estimate:
+  """Median and 5-95 percentiles over seeds of curves [S, R]."""
+  low, high = np.percentile(curves, (5.0, 95.0), axis=0)
   return Estimate(np.median(curves, axis=0), low, high)
 
 

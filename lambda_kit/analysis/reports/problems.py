@@ -17,6 +17,9 @@ MISSING_SEED = 'missing seed'
 NO_RUNS = 'no runs'
 
 
+_MOST_SHOWN = 20  # On a terminal.
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
   """Something that keeps a run out of the report, or that its readers must know."""
@@ -29,13 +32,13 @@ class Problem:
     return f'{self.kind}: {self.where}: {self.message}'
 
 
-def summarize(problems: Sequence[Problem], most: int = 20) -> str:
+def summarize(problems: Sequence[Problem]) -> str:
   """Returns text for a terminal: the first problems of each kind, and the number of others."""
   if not problems:
     return 'No problems found.'
   counts = collections.Counter(problem.kind for problem in problems)
   lines = ['Problems: ' + ', '.join(f'{count} x {kind}' for kind, count in counts.items())]
-  share = max(1, most // len(counts))
+  share = max(1, _MOST_SHOWN // len(counts))
   for kind in counts:
     of_kind = [problem for problem in problems if problem.kind == kind]
     lines += [f'  {problem}' for problem in of_kind[:share]]
