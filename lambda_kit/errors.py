@@ -1,9 +1,9 @@
-"""Errors that commands show as one line, without a stack trace."""
+"""Errors that commands print without a stack trace."""
 
 
 class UserError(Exception):
-  """Something that a user can mend. The message names the cause and the remedy."""
+  """An error that a user can correct. The message names the cause and the remedy."""
 
 
 class SetupError(UserError, ValueError):
-  """Parts, or facts about the environment, do not fit together."""
+  """Parts don't fit together, or don't fit the environment."""

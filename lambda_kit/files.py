@@ -1,4 +1,4 @@
-"""Files that are on disk, not only in the memory of the operating system, when a function returns."""
+"""Writes files that are on the disk, not only in the operating system's cache, when a function returns."""
 
 from collections.abc import Iterator
 import contextlib
@@ -7,7 +7,7 @@ import pathlib
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
-  """Writes a new file. Its name survives a power cut only after `sync_folder`."""
+  """Writes a new file. Its name survives a power failure only after `sync_folder`."""
   with open(path, 'xb') as file:
     file.write(content)
     file.flush()
@@ -16,9 +16,9 @@ def write(path: pathlib.Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-  """Gives a name to write to, which becomes `path` at the end: the file is there as a whole, or as it was before.
+  """Yields a path to write to, which is renamed to `path` at the end. After a failure, `path` is as it was before.
 
-  The ending of the name stays, for programs that choose a format by it.
+  The file extension is the same, for programs that choose a format by it.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,19 +33,19 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
-  """Writes a file, or replaces one, as a whole or not at all. Text is UTF-8."""
+  """Writes or replaces a file, completely or not at all. Text is UTF-8."""
   with replacing(path) as partial:
     partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def sync_file(path: pathlib.Path) -> None:
-  """Makes what was written to a file survive a power cut."""
+  """Makes a file's content survive a power failure."""
   with open(path, 'rb') as file:
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-  """Makes the names in a folder survive a power cut."""
+  """Makes the names in a folder survive a power failure."""
   descriptor = os.open(folder, os.O_RDONLY)
   try:
     os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Data that flows between components, and the legend of shapes used everywhere.
+"""Data that flows between components, and the letters used for shapes everywhere.
 
 Legend:
   B  batch of sequences            L  length of a sequence from replay
@@ -26,17 +26,6 @@ class CmdpReward(NamedTuple):
   cost: Array  # [C] float32, one entry for each constraint.
 
 
-class Transition(NamedTuple):
-  """One agent step as it is stored: o_t, a_t and what followed them."""
-
-  observation: Observation
-  action: Array  # [A]
-  reward: Array  # []
-  cost: Array  # [C]
-  discount: Array  # [] 0 where the episode terminated, 1 elsewhere (time limits included).
-  next_observation: Observation
-
-
 class Trajectory(NamedTuple):
   """Sequences from replay. All entries of index t belong to the time step of o_t.
 
@@ -47,41 +36,41 @@ class Trajectory(NamedTuple):
   action: Array  # [B, L, A], a_{t-1}, which led to o_t; 0 at the first time step of an episode.
   reward: Array  # [B, L], r_t, which came with o_t; 0 at the first time step.
   cost: Array  # [B, L, C], likewise.
-  terminal: Array  # [B, L], 1 where the episode terminated in o_t, 0 elsewhere (time limits included).
+  terminal: Array  # [B, L], 1 where the episode terminated in o_t; 0 elsewhere, also at time limits.
 
 
 class Rollout(NamedTuple):
-  """T agent steps of one policy in each of k environments, begun with new episodes. Index t is the step from o_t."""
+  """T agent steps of one policy in each of k environments, from new episodes on. Index t is the step from o_t."""
 
   observation: Observation  # [T, k, ...]
   action: Array  # [T, k, A]
   reward: Array  # [T, k]
   cost: Array  # [T, k, C]
-  discount: Array  # [T, k], 0 where the episode terminated, 1 elsewhere (time limits included).
+  discount: Array  # [T, k], 0 where the episode terminated; 1 elsewhere, also at time limits.
   next_observation: Observation  # [T, k, ...], the true one, also where an episode ended.
-  is_last: Array  # [T, k] bool, whether the step after this one is not of the same episode.
-  weight: Array  # [T, k], 0 where an environment failed and there was no step, 1 elsewhere.
+  is_last: Array  # [T, k] bool, whether the next step belongs to another episode.
+  weight: Array  # [T, k], 0 where an environment failed and there was no step; 1 elsewhere.
   cost_return: Array  # [C], mean over the episodes that ended.
-  episode_length: Array  # [], agent steps, mean over them.
+  episode_length: Array  # [], mean agent steps of these episodes.
 
 
 class ModelOutput(NamedTuple):
-  """What a world model found while its loss was computed."""
+  """By-products of a world model's loss."""
 
   states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).
   metrics: dict[str, Array]  # Scalars.
 
 
 class CostForecast(NamedTuple):
-  """Costs that are expected of the H agent steps after each time step of an episode, undiscounted."""
+  """Expected undiscounted costs of the H agent steps after each time step of an episode."""
 
-  steps: Array  # [T + 1, H, C], of each of these steps, the mean over posterior samples.
+  steps: Array  # [T + 1, H, C], the cost of each step: the mean over posterior samples.
   given_actions: Array  # [T + 1, H, C], likewise, given the recorded actions instead of the policy; 0 after the last.
-  bound: Array  # [T + 1, C], on what each of them expects of all steps.
+  bound: Array  # [T + 1, C], the bound over the samples' sums of all H steps.
 
 
 class Predictions(NamedTuple):
-  """What a world model expects of a state."""
+  """A world model's expectations for a state."""
 
   reward: Array  # [...], expected r_t of the agent step that led to the state.
   cost: Array  # [..., C], expected costs of that step, summed over repeated simulator steps.
@@ -89,14 +78,14 @@ class Predictions(NamedTuple):
 
 
 class OpenLoop(NamedTuple):
-  """Open-loop prediction of the m time steps of an episode that came after what a model had seen.
+  """Open-loop prediction of the m time steps of an episode after those that the model has seen.
 
   In the model's own units: images in [-0.5, 0.5], vectors normalised.
   """
 
   truth: Observation  # [m, ...]
   model: Observation  # [m, ...]
-  last_seen: Observation  # [...], the time step before. Repeated, it is the persistence baseline.
+  last_seen: Observation  # [...], the time step before. Repeating it is the persistence baseline.
 
 
 class EpisodeSummary(NamedTuple):

@@ -1,4 +1,4 @@
-"""Lists all that gin files may name, with parameters and defaults, as Markdown.
+"""Lists everything that gin files may name, with parameters and defaults, as Markdown.
 
 lambda-kit components
 lambda-kit components > docs/components.md

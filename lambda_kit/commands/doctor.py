@@ -1,4 +1,4 @@
-"""Says what is installed, what works and how fast, with a remedy for each failure, and draws the views of SG6.
+"""Checks what is installed, what works and how fast, with a remedy for each failure, and draws the views of SG6.
 
   lambda-kit doctor
   lambda-kit doctor --contact_sheet=sg6.png
@@ -17,7 +17,7 @@ from rich import console as rich_console
 from lambda_kit.commands import examination
 
 _CONTACT_SHEET = flags.DEFINE_string(
-  'contact_sheet', 'runs/doctor/sg6_views.png', 'Where to draw the first-person views of SG6; empty for no picture.'
+  'contact_sheet', 'runs/doctor/sg6_views.png', 'File for a picture of the first-person views of SG6; empty for none.'
 )
 _COLOURS = {
   examination.State.OK: 'green',

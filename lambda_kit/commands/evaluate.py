@@ -1,13 +1,13 @@
-"""Evaluates a checkpoint of a run, films it, and exports its policy.
+"""Evaluates a checkpoint of a run, records videos of it, and exports its policy.
 
   lambda-kit evaluate --workdir=runs/grid-20260101-120000
   lambda-kit evaluate --workdir=X --which=best --episodes=90 --videos=3
   lambda-kit evaluate --workdir=X --step=100000 --export=exported
-  lambda-kit evaluate --workdir=X --calibrate=10         # Is the bound on costs above what they turn out to be?
+  lambda-kit evaluate --workdir=X --calibrate=10         # Is the bound on costs above the real costs?
 
-Everything is configured by the run's own config.gin. If the checkpoint holds the score of an evaluation, that one is
-repeated, and it is said whether it came out the same to the bit. Results are added to X/evaluation/. The run may
-still be going on. The exported policy acts without gin: `lambda_kit.load_policy('exported')`.
+The configuration is the run's own config.gin. If the checkpoint holds the score of an evaluation, this evaluation is
+repeated, and the command says whether the result is identical. Results are written to X/evaluation/. The run may still
+be in progress. The exported policy acts without gin: `lambda_kit.load_policy('exported')`.
 """
 
 import pathlib
@@ -24,7 +24,7 @@ _ROOT = resources.root()
 
 flags.adopt_module_key_flags(launching)
 
-_WORKDIR = flags.DEFINE_string('workdir', None, 'Folder of the run.', required=True)
+_WORKDIR = flags.DEFINE_string('workdir', None, "The run's folder.", required=True)
 _WHICH = flags.DEFINE_enum(
   'which',
   checkpoint_evaluation.NEWEST,
@@ -32,14 +32,17 @@ _WHICH = flags.DEFINE_enum(
   'Which checkpoint: the newest, or the best safe one.',
 )
 _STEP = flags.DEFINE_integer('step', None, 'Environment steps of the checkpoint, instead of --which.', lower_bound=0)
-_EPISODES = flags.DEFINE_integer('episodes', 0, 'Episodes to run beyond those of the evaluation.', lower_bound=0)
+_EPISODES = flags.DEFINE_integer('episodes', 0, 'How many episodes to run beyond the evaluation.', lower_bound=0)
 _VIDEOS = flags.DEFINE_integer(
-  'videos', 0, 'Episodes to film. If any, the model also predicts the first one.', lower_bound=0
+  'videos',
+  0,
+  'How many episodes to film. For the first, there is also a video of what the model predicts.',
+  lower_bound=0,
 )
 _CALIBRATE = flags.DEFINE_integer(
   'calibrate',
   0,
-  'Episodes, with the noise of training, in which bounds on costs are compared with what followed.',
+  "In how many episodes, with training's exploration noise, to compare bounds on costs with real costs.",
   lower_bound=0,
 )
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')

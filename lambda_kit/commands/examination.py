@@ -1,6 +1,6 @@
-"""What is installed, what works, and the remedy for what doesn't.
+"""Finds out what is installed, what works, and the remedy for what doesn't.
 
-Packages are imported one at a time and late, so that one that is missing or broken is found and not stumbled over.
+Packages are imported late and one at a time, so that a missing or broken one is reported instead of ending the command.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ from lambda_kit.environments import opengl
 
 _SIMULATORS = 'simulators'
 _SETUP = 'lambda-kit setup'
-_TASKS_ONLY = (_SIMULATORS, 'safety-gymnasium', 'OpenGL', 'views of SG6')  # What the built-in CMDP does without.
+_TASKS_ONLY = (_SIMULATORS, 'safety-gymnasium', 'OpenGL', 'views of SG6')  # The built-in CMDP doesn't need these.
 
 
 class State(enum.Enum):
-  """What was found; the value is how it is shown."""
+  """The result of a check; the value is what is printed."""
 
   OK = 'ok'
   WARNING = 'warning'
@@ -39,11 +39,11 @@ class Finding(NamedTuple):
   what: str
   state: State
   detail: str
-  remedy: str = ''  # Of what fails.
+  remedy: str = ''  # For a failure.
 
 
 def examine(contact_sheet: pathlib.Path | None) -> list[Finding]:
-  """Looks at everything that a run needs; draws the views of SG6 into `contact_sheet`."""
+  """Checks everything that a run needs, and draws the views of SG6 into `contact_sheet`."""
   findings = [
     Finding('machine', State.OK, f'{platform.platform()}, {os.cpu_count()} cores, {_memory()}'),
     _python(),
@@ -62,7 +62,7 @@ def examine(contact_sheet: pathlib.Path | None) -> list[Finding]:
     if contact_sheet is not None and imports:
       findings.append(
         _attempt(
-          'views of SG6', lambda: _draw(contact_sheet), 'another file by --contact_sheet, or none: --contact_sheet='
+          'views of SG6', lambda: _draw(contact_sheet), 'another file with --contact_sheet, or none: --contact_sheet='
         )
       )
   return findings
@@ -83,7 +83,7 @@ def verdict(findings: Sequence[Finding]) -> tuple[str, bool]:
 
 
 def _python() -> Finding:
-  """On a Python that is too old no command begins."""
+  """Only warns of later versions: with one that is too old, no command starts."""
   text = f'{platform.python_version()}, {sys.executable}'
   later = requirements.later_python()
   return Finding('python', State.WARNING if later else State.OK, f'{text}. {later}' if later else text)
@@ -163,7 +163,7 @@ def _draw(path: pathlib.Path) -> str:
 
 
 def _backends(draw: bool) -> list[Finding]:
-  """One back end is enough: another one that fails is not needed then."""
+  """One working back end is enough; the others are then not needed."""
   found = [_backend(backend, draw) for backend in opengl.BACKENDS]
   if all(finding.state is State.FAILS for finding in found):
     return found

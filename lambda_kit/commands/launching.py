@@ -1,4 +1,4 @@
-"""What commands share: how a process of them begins, and how it ends when something goes wrong."""
+"""Shared by commands: common flags, the set-up of the process, and its end after an error."""
 
 from collections.abc import Iterator
 import contextlib
@@ -22,11 +22,10 @@ from lambda_kit.config import configuration
 GIN_FILE = flags.DEFINE_multi_string(
   'gin_file',
   [],
-  'A gin file: of the grid (lambda-kit list), in any order, or of your own, which is read after '
-  'those. May be repeated.',
+  'A gin file: one of the grid (see lambda-kit list), or one of your own, which overrides those of the grid',
 )
 GIN_BINDINGS = flags.DEFINE_multi_string(
-  'gin_bindings', [], 'A binding such as "make_environment.action_repeat = 4". Overrides all files; may be repeated.'
+  'gin_bindings', [], 'A gin binding, such as "make_environment.action_repeat = 4", which overrides all files'
 )
 TRACEBACK = flags.DEFINE_bool('traceback', False, 'Show the stack trace of an error, not only its message.')
 
@@ -35,24 +34,25 @@ def begin(argv: list[str]) -> None:
   """Sets up a process.
 
   Args:
-    argv: What absl left of the command line: only the program's name is expected.
+    argv: The command line without flags: the program's name and nothing else.
   """
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
   if len(argv) > 1:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Gin files are given with --gin_file=...')
+    raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Name gin files with --gin_file=...')
   signal.signal(signal.SIGTERM, _end_like_ctrl_c)
   sys.unraisablehook = _interrupt_again
-  if jax.config.jax_compilation_cache_dir is None:  # Neither a flag nor the environment says otherwise.
+  # JAX adds its options at run time. None: neither a flag nor the environment sets it.
+  if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
     _keep_compiled_programs(resources.cache_folder() / 'jax')
 
 
 @contextlib.contextmanager
 def explained(when_interrupted: str) -> Iterator[None]:
-  """Ends the process with one line, without a stack trace, on errors that have a remedy and on Ctrl-C or SIGTERM.
+  """On Ctrl-C, SIGTERM and errors that a user can correct, ends the process with one line and no stack trace.
 
   Args:
-    when_interrupted: What to say on Ctrl-C.
+    when_interrupted: What to print on Ctrl-C and SIGTERM.
   """
   try:
     yield
@@ -68,7 +68,7 @@ def explained(when_interrupted: str) -> Iterator[None]:
 
 
 def _keep_compiled_programs(folder: pathlib.Path) -> None:
-  """Makes a second start quick. Without a folder that can be written to, each start compiles."""
+  """Caches compiled programs for later runs. Without a writable folder, every run compiles."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError:
@@ -83,11 +83,11 @@ def _end_like_ctrl_c(signum, frame):
 
 
 def _interrupt_again(unraisable: Any) -> None:
-  """Repeats an interrupt that came where Python ignores exceptions: while it collects garbage, or in `__del__`."""
+  """Repeats an interrupt that came where Python ignores exceptions: during garbage collection or in `__del__`."""
   if not isinstance(unraisable.exc_value, KeyboardInterrupt):
     sys.__unraisablehook__(unraisable)
     return
-  # Not at once: this is still the place where it would be ignored.
+  # With a delay, because here it would be ignored again.
   again = threading.Timer(0.02, signal.pthread_kill, (threading.main_thread().ident, signal.SIGTERM))
   again.daemon = True
   again.start()

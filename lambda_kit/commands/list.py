@@ -1,10 +1,9 @@
-"""Lists the grid of gin files: a folder is an axis, and an experiment takes files of each.
+"""Lists the grid of gin files: each folder is an axis, and an experiment combines files of all axes.
 
   lambda-kit list
   lambda-kit run --task=grid --parts=greedy,posterior_ensemble     # In any order.
 
-Files of gin/ in the current folder are listed, too, and take the place of those of the same name that come with
-lambda_kit.
+Gin files in the current folder's gin/ are listed, too; they replace lambda_kit's own of the same name.
 """
 
 import signal
@@ -15,11 +14,11 @@ from lambda_kit import resources
 from lambda_kit.config import axes
 
 _TITLES = {
-  axes.Axis.TASK: 'tasks: one, by --task (a task names its default size and agent)',
-  axes.Axis.SIZE: 'sizes: one, by --size',
-  axes.Axis.AGENT: 'agents: one, by --agent',
-  axes.Axis.PART: 'parts: any that fit together, by --parts',
-  axes.Axis.RUN: 'how it runs: any, by --parts, too',
+  axes.Axis.TASK: 'tasks: one, with --task (a task has a default size and agent)',
+  axes.Axis.SIZE: 'sizes: one, with --size',
+  axes.Axis.AGENT: 'agents: one, with --agent',
+  axes.Axis.PART: 'parts: any that fit together, with --parts',
+  axes.Axis.RUN: 'ways to run: any, also with --parts',
 }
 
 
@@ -31,7 +30,7 @@ def main(argv: list[str]) -> None:
 
 
 def table() -> str:
-  """The grid, with a line for each file."""
+  """The grid, one line for each file."""
   files = axes.Library([resources.root()]).files()
   width = max(len(axes.short_name(file)) for file in files)
   blocks = []

@@ -1,6 +1,6 @@
-"""The command `lambda-kit`: finds the command that is named, imports it and nothing else, and runs it.
+"""The command `lambda-kit`: imports and runs the named command.
 
-Older Pythons read this file up to the check of their version, so its syntax is theirs.
+The syntax must stay readable for older versions of Python, which get as far as the check of their version.
 """
 
 import sys
@@ -22,13 +22,13 @@ from lambda_kit import errors
 
 # Each is a module of this package with a function `main(argv)`.
 COMMANDS = {
-  'run': 'Run an experiment that gin files describe, or go on with one.',
-  'evaluate': 'Evaluate a checkpoint of a run, film it, export its policy.',
+  'run': 'Train an agent on a task, or resume a run.',
+  'evaluate': 'Evaluate a checkpoint of a run, record videos, export its policy.',
   'sweep': 'Run a grid of experiments: tasks x variants x seeds.',
   'report': 'Write tables, figures and a page about all runs in a folder.',
   'list': 'List the grid of gin files: tasks, sizes, agents, parts.',
   'components': 'List what gin files may name: components, parameters, defaults.',
-  'setup': "Install what pip can't: the Safety-Gymnasium tasks.",
+  'setup': "Install the Safety-Gymnasium tasks, which pip alone can't.",
   'doctor': 'Check what is installed and what works, with remedies.',
   'benchmark': 'Measure speed and memory.',
 }
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   """Runs a command.
 
   Args:
-    argv: The command's name and its flags. Default: what this process was called with.
+    argv: The command's name and its flags. By default, this process's own.
   """
   arguments = list(sys.argv[1:] if argv is None else argv)
   if not arguments or arguments[0] in ('-h', '--help', 'help'):
@@ -61,11 +61,11 @@ def _start(name: str, arguments: list[str]) -> None:
   except errors.UserError as error:
     sys.exit(f'error: {error}')
   except Exception as error:
-    # Libraries that others are too old for fail in any way.
+    # Packages whose dependencies are too old can fail in any way.
     unfit = str(error).strip().splitlines()[:1] if isinstance(error, ImportError) else _unfit_packages()
     if '--traceback' in arguments or not unfit:
       raise
-    # The doctor needs less than the other commands.
+    # The doctor needs fewer packages than the other commands.
     remedy = '`lambda-kit doctor` says what is wrong.'
     if name == 'doctor' or getattr(error, 'name', '') == 'absl':
       remedy = 'Install lambda_kit with all it needs: `make setup` in a clone, or pip install.'
@@ -82,7 +82,7 @@ def _unfit_packages() -> list[str]:
 
 
 def _show_in_help(module: types.ModuleType) -> None:
-  """Makes `--help`, which is about the main module, tell about a command."""
+  """Makes absl's `--help`, which describes the main module, describe a command."""
   from absl import flags
 
   sys.modules['__main__'].__doc__ = module.__doc__
@@ -100,7 +100,7 @@ def _help() -> str:
       '',
       *(f'  {name:{width}}  {what}' for name, what in COMMANDS.items()),
       '',
-      'lambda-kit <command> --help tells about its flags. To begin with:',
+      'lambda-kit <command> --help describes its flags. To begin with:',
       '',
       '  lambda-kit run --task=grid',
     ]

@@ -1,10 +1,10 @@
-"""Writes the report about all runs below a folder: scores, tables, figures, and one page of HTML.
+"""Writes a report about all runs below a folder: scores, tables, figures, and an HTML page.
 
   lambda-kit report --runs=results/ --out=report/
-  lambda-kit report --runs=results/ --out=report/ --watch    # Again whenever a run has written something.
-  lambda-kit report --runs=runs/ --archive=results/mine/     # Besides, numbers and curves small enough to commit.
+  lambda-kit report --runs=results/ --out=report/ --watch    # Updates it while runs write.
+  lambda-kit report --runs=runs/ --archive=results/mine/     # Also writes numbers and curves small enough to commit.
 
-Needs no network. What was wrong with runs (unfinished, other protocols, corrupt lines, ...) is on the page and on the
+Needs no network. Problems with runs (unfinished, other protocols, corrupt lines, ...) are shown on the page and on the
 terminal; such runs are left out of averages.
 """
 
@@ -26,21 +26,21 @@ _ROOT = resources.root()
 _RUNS = flags.DEFINE_string('runs', 'runs', 'Folder with workdirs of runs, at any depth.')
 _OUT = flags.DEFINE_string('out', 'report', 'Folder for the report.')
 _ARCHIVE = flags.DEFINE_string(
-  'archive', None, "Folder for what is small: every seed's numbers, learning curves, configurations."
+  'archive', None, "Folder for small files to keep: every seed's numbers, learning curves and configurations."
 )
-_WATCH = flags.DEFINE_bool('watch', False, 'Go on, and write the report again when runs have written something.')
-_INTERVAL = flags.DEFINE_integer('interval', 30, 'Seconds between two looks with --watch.', lower_bound=1)
+_WATCH = flags.DEFINE_bool('watch', False, 'Keep running, and update the report when runs have written something.')
+_INTERVAL = flags.DEFINE_integer('interval', 30, 'Seconds between checks with --watch.', lower_bound=1)
 
 
 def _signature(folder: pathlib.Path) -> list[tuple[str, int, int]]:
-  """What changes when a run writes something that a report is about."""
+  """The files that a report reads, which change when a run writes: paths, sizes and times."""
   found = []
   for workdir in runs.find_workdirs(folder):
     for path in sorted(workdir.iterdir()):
       try:
         if path.suffix in ('.jsonl', '.json', '.gin', '.mp4', '.gif'):
           found.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-      except FileNotFoundError:  # A file under another name, while it is written.
+      except FileNotFoundError:  # A partial file, which has just been renamed.
         continue
   return found
 
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}.')
   folder, out = pathlib.Path(_RUNS.value), pathlib.Path(_OUT.value)
   if not folder.is_dir():
-    sys.exit(f'error: there is no folder {folder}. Name the one with your runs by --runs.')
+    sys.exit(f'error: there is no folder {folder}. Name the one with your runs with --runs.')
   try:
     seen = _signature(folder)
     _write(folder, out)

@@ -1,4 +1,4 @@
-"""What lambda_kit needs, from its own metadata, and what of it is installed. Imports none of it."""
+"""The packages that lambda_kit needs, from its metadata, and which of them are installed. Imports none of them."""
 
 import importlib.metadata
 import sys
@@ -11,18 +11,18 @@ from packaging import version as versions
 from lambda_kit import resources
 
 TASKS = 'tasks'  # The extra of the Safety-Gymnasium tasks.
-# Not listed anywhere, since its own pins can't be met: it is installed without them.
+# In no metadata, since its own pins can't be met: it is installed without its dependencies.
 SAFETY_GYMNASIUM = requirements.Requirement('safety-gymnasium==1.0.0')
-# Of the versions of MuJoCo that work, the one whose physics are those of the published results.
+# The version of MuJoCo whose physics are those of the published results.
 TESTED_MUJOCO = '3.3.7'
 _TESTED_PYTHONS = ('3.11', '3.13')
 
 
 class Need(NamedTuple):
-  """A package that is needed."""
+  """A required package."""
 
   requirement: requirements.Requirement
-  installed: str | None  # Its version; None without it.
+  installed: str | None  # The installed version; None if it is missing.
 
   @property
   def is_met(self) -> bool:
@@ -52,7 +52,7 @@ def need(requirement: requirements.Requirement) -> Need:
 
 
 def later_python() -> str:
-  """A warning, if this Python is later than those that were tested; else ''."""
+  """A warning if this Python is later than the tested ones; else ''."""
   python = f'{sys.version_info.major}.{sys.version_info.minor}'
   if versions.Version(python) <= versions.Version(_TESTED_PYTHONS[1]):
     return ''
@@ -63,7 +63,7 @@ def later_python() -> str:
 
 
 def other_mujoco() -> str:
-  """A warning, if MuJoCo has another minor version than the one that was tested, and so other physics; else ''."""
+  """A warning if MuJoCo's minor version is not the tested one, and so its physics may differ; else ''."""
   installed = need(requirements.Requirement('mujoco')).installed
   if installed is None or versions.Version(installed).release[:2] == versions.Version(TESTED_MUJOCO).release[:2]:
     return ''
@@ -71,7 +71,7 @@ def other_mujoco() -> str:
 
 
 def _listed(extra: str) -> list[requirements.Requirement]:
-  if resources.is_clone():  # What an editable installation wrote down may be out of date.
+  if resources.is_clone():  # The metadata of an editable installation may be out of date.
     project = tomllib.loads((resources.root() / 'pyproject.toml').read_text('utf-8'))['project']
     lines = project['optional-dependencies'][extra] if extra else project['dependencies']
     return [requirements.Requirement(line) for line in lines]

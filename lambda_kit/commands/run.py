@@ -1,15 +1,16 @@
-"""Runs an experiment that gin files describe.
+"""Trains an agent on a task, both configured by gin files.
 
+  lambda-kit run --list                                        # All tasks, sizes, agents and parts.
   lambda-kit run --task=pointgoal1
   lambda-kit run --task=pointgoal1 --size=quick --parts=greedy,posterior_ensemble --seed=3
-  lambda-kit run --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/sizes/quick.gin      # Files, in any order.
+  lambda-kit run --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/sizes/quick.gin
   lambda-kit run --task=grid --gin_bindings="ENVIRONMENT_STEPS = 5000"
-  lambda-kit run --workdir=runs/grid-20260101-120000                                   # Goes on with what it holds.
+  lambda-kit run --workdir=runs/grid-20260101-120000           # Resumes this run.
 
-The workdir gets run.json (what the run is, and whether it is finished), config.gin (all bindings),
-operative_config.gin (all values used), logs as JSON lines and for TensorBoard, the evaluations as a table, a learning
-curve and a video, the replay, and checkpoints. A run that was stopped goes on, to the bit as if it had not been, with
-its --workdir. --list shows all tasks, sizes, agents and parts.
+The run writes to its workdir: run.json (what the run is, and whether it is finished), config.gin (all bindings),
+operative_config.gin (all values used), logs (JSON lines and TensorBoard), evaluations as a table, a learning curve and
+a video, the replay, and checkpoints. A run that was stopped resumes with its --workdir, to the bit as if it had never
+been stopped.
 """
 
 from collections.abc import Sequence
@@ -33,37 +34,41 @@ _ROOT = resources.root()
 
 flags.adopt_module_key_flags(launching)  # So that --help lists --gin_file and the others.
 
-_TASK = flags.DEFINE_string('task', None, 'What to learn: a name of --list, such as pointgoal1, or a gin file.')
-_SIZE = flags.DEFINE_string('size', None, 'How much: a name of --list, such as quick. Default: what the task says.')
-_AGENT = flags.DEFINE_string('agent', None, 'Who learns: a name of --list, such as ppo. Default: lambda.')
-_PARTS = flags.DEFINE_list('parts', [], 'Parts to swap, and ways to run: names of --list, such as greedy,bfloat16.')
-_LIST = flags.DEFINE_bool('list', False, 'Print all tasks, sizes, agents and parts, and stop.')
-_SEED = flags.DEFINE_integer('seed', None, 'Seed of the run. Default: what the gin files say, or 0.', lower_bound=0)
+_TASK = flags.DEFINE_string('task', None, 'The task: a name from --list, such as pointgoal1, or a gin file.')
+_SIZE = flags.DEFINE_string(
+  'size', None, "Networks, data and schedule: a name from --list, such as quick. Default: the task's size."
+)
+_AGENT = flags.DEFINE_string('agent', None, "The agent: a name from --list, such as ppo. Default: the task's agent.")
+_PARTS = flags.DEFINE_list(
+  'parts', [], 'Parts of the agent, and ways to run: names from --list, such as greedy,bfloat16.'
+)
+_LIST = flags.DEFINE_bool('list', False, 'Print all tasks, sizes, agents and parts, and exit.')
+_SEED = flags.DEFINE_integer('seed', None, "The run's seed. Default: the one in the gin files, or 0.", lower_bound=0)
 _WORKDIR = flags.DEFINE_string(
   'workdir',
   None,
-  'Folder for all that the run writes; if it holds a run, that run goes on. Default: a new folder in '
+  'The folder for everything that the run writes. If it holds a run, that run is resumed. Default: a new folder in '
   'runs/, named after the gin files.',
 )
 _ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
-  'allow_config_change', False, 'Let a run go on with another configuration than it began with.'
+  'allow_config_change', False, 'Resume a run even if its configuration has changed.'
 )
 _DRY_RUN = flags.DEFINE_bool(
   'dry_run',
   False,
-  'Print the resolved config, act, learn and evaluate once with made-up data, say how much memory '
-  'and time the run needs, and stop. Writes nothing.',
+  'Print the configuration; act, learn and evaluate once with made-up data; print the memory and time that the run '
+  'will need; and exit. Writes no files.',
 )
 _HOSTS = flags.DEFINE_string(
   'hosts',
   None,
-  'Learn on the devices of several hosts, each with this command: auto under SLURM, or '
-  'address:port,processes,number of this process. See docs/scale.md.',
+  'Learn on the devices of several hosts. Start this command on each, with --hosts=auto under SLURM, or with '
+  '--hosts=<address>:<port>,<number of processes>,<index of this process>. See docs/scale.md.',
 )
 
 
 def _named_files() -> tuple[str | None, list[str]]:
-  """The task and the other gin files that flags name."""
+  """The task and the other gin files that the flags name."""
   library = axes.Library([_ROOT])
   files = list(launching.GIN_FILE.value)
   for names, where in (
@@ -88,18 +93,18 @@ def _default_workdir(names: Sequence[str]) -> pathlib.Path:
 
 
 def _prepare_workdir(folder: pathlib.Path) -> None:
-  """Refuses, before anything is built, a folder that can't be written to."""
+  """Refuses a folder that can't be written to, before anything is built."""
   probe = folder / '.writable'
   try:
     folder.mkdir(parents=True, exist_ok=True)
     probe.write_text('')
     probe.unlink()
   except OSError as error:
-    raise OSError(f'Can not write to the workdir {folder}: {error.strerror}. Choose another with --workdir.') from error
+    raise OSError(f'Cannot write to the workdir {folder}: {error.strerror}. Choose another with --workdir.') from error
 
 
 def _configure(task: str | None, gin_files: Sequence[str]) -> None:
-  """Makes gin's configuration that of the flags."""
+  """Sets gin's configuration by the flags."""
   bindings = list(launching.GIN_BINDINGS.value)
   if _SEED.value is not None:
     bindings.append(f'experiment.seed = {_SEED.value}')
@@ -116,10 +121,10 @@ def main(argv: list[str]) -> None:
   workdir = (
     pathlib.Path(_WORKDIR.value) if _WORKDIR.value else _default_workdir([task, *gin_files] if task else gin_files)
   )
-  with launching.explained(f'Interrupted. To go on: the same command with --workdir={workdir}'):
+  with launching.explained(f'Interrupted. To resume: the same command with --workdir={workdir}'):
     if _HOSTS.value:
       if not _WORKDIR.value:
-        raise hosts.HostsError('--hosts needs a --workdir that all hosts see.')
+        raise hosts.HostsError('--hosts needs a --workdir that all hosts share.')
       hosts.join(_HOSTS.value)
     _configure(task, gin_files)
     for line in configuration.unused_bindings():

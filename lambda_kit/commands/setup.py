@@ -1,9 +1,10 @@
-"""Installs what `pip install lambda-kit` can't: the Safety-Gymnasium tasks, and says whether cameras work.
+"""Installs the Safety-Gymnasium tasks, which `pip install lambda-kit` can't, and says whether cameras work.
 
   lambda-kit setup
 
-safety-gymnasium 1.0.0 is installed without its own pins, which no current Python can meet, and what its tasks need with
-it. What is there already stays as it is. The built-in CMDP (gin/tasks/grid.gin) needs none of this.
+safety-gymnasium 1.0.0 is installed without its dependencies, whose pins no current Python can meet; the packages that
+its tasks need are installed beside it. Packages that fit already are left alone. The built-in CMDP (gin/tasks/grid.gin)
+needs none of this.
 """
 
 import importlib.util
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> None:
 
 def _wanted(need: requirements.Need) -> str:
   name = need.requirement.name
-  if name == 'mujoco' and not requirements.later_python():  # There are no wheels of it for later ones.
+  if name == 'mujoco' and not requirements.later_python():  # Later versions of Python have no wheels of it.
     return f'{name}=={requirements.TESTED_MUJOCO}'
   return f'{name}{need.requirement.specifier}'
 
@@ -44,11 +45,11 @@ def _wanted(need: requirements.Need) -> str:
 def _install(packages: list[str], *options: str) -> None:
   names = ', '.join(packages)
   site = pathlib.Path(sysconfig.get_path('purelib'))
-  own = 'Make an environment of your own: python -m venv <folder>, and install lambda_kit there.'
+  own = 'Make your own environment: python -m venv <folder>, and install lambda_kit there.'
   if sys.prefix == sys.base_prefix and pathlib.Path(sysconfig.get_path('stdlib'), 'EXTERNALLY-MANAGED').exists():
     sys.exit(f'error: {sys.executable} belongs to the operating system, whose packages must not be changed. {own}')
   if not os.access(site, os.W_OK):
-    sys.exit(f'error: {names} can not be installed, since {site} is not writable. {own}')
+    sys.exit(f'error: {names} cannot be installed, because {site} is not writable. {own}')
   installer = _installer()
   print(f'Installing {names} ...', flush=True)
   done = subprocess.run([*installer, *options, *packages], capture_output=True, text=True, check=False)
@@ -59,7 +60,7 @@ def _install(packages: list[str], *options: str) -> None:
 
 
 def _installer() -> list[str]:
-  """The pip of this environment, or uv, whose environments have none."""
+  """This environment's pip, or uv: its environments have no pip."""
   if importlib.util.find_spec('pip'):
     return [sys.executable, '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check']
   if shutil.which('uv'):

@@ -1,8 +1,9 @@
-"""Pictures of the tasks of SG6, for the doctor: a sheet of them, and how long one takes."""
+"""For the doctor: a contact sheet of the tasks of SG6, and the time that a picture takes."""
 
 import json
 import pathlib
 import time
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -11,8 +12,8 @@ from PIL import ImageFont
 
 from lambda_kit.environments.safety_gym import environment as environment_lib
 
-# The tasks of SG6, and the options that make each of its pictures.
-SG6_VIEWS = {
+# The environment's options for each view.
+SG6_VIEWS: dict[str, dict[str, Any]] = {
   'PointGoal1': dict(task='SafetyPointGoal1-v0'),
   'PointGoal2': dict(task='SafetyPointGoal2-v0'),
   'CarGoal1': dict(task='SafetyCarGoal1-v0'),
@@ -24,7 +25,7 @@ SG6_VIEWS = {
 
 
 def print_render_time(count: int = 100) -> None:
-  """Prints the mean seconds of a picture on a turn around the start of PointGoal1; runs in a process of its own."""
+  """Prints the mean seconds for a picture while turning at the start of PointGoal1. Runs in its own process."""
   environment = environment_lib.SafetyGymnasium(seed=0, task='SafetyPointGoal1-v0')
   environment.reset()
   elapsed = 0.0
@@ -37,7 +38,7 @@ def print_render_time(count: int = 100) -> None:
 
 
 def draw_contact_sheet(path: pathlib.Path, scale: int = 4, columns: int = 3, layouts: int = 12) -> str:
-  """Draws for each view of SG6 the starts of a few episodes: of `layouts`, those with the most to see."""
+  """Draws starts of episodes for each view of SG6: the most colourful ones of `layouts`."""
   side, label = 64 * scale, 22
   sheet = Image.new('RGB', (columns * side * 2 + 8, -(-len(SG6_VIEWS) // 2) * (side + label)), (255, 255, 255))
   draw = ImageDraw.Draw(sheet)
@@ -49,12 +50,13 @@ def draw_contact_sheet(path: pathlib.Path, scale: int = 4, columns: int = 3, lay
     left, top = (i % 2) * (columns * side + 8), (i // 2) * (side + label)
     draw.text((left + 4, top + 3), name, fill=(0, 0, 0), font=ImageFont.load_default(14))
     for column, image in enumerate(images[:columns]):
-      sheet.paste(Image.fromarray(image).resize((side, side), Image.NEAREST), (left + column * side, top + label))
+      resized = Image.fromarray(image).resize((side, side), Image.Resampling.NEAREST)
+      sheet.paste(resized, (left + column * side, top + label))
   path.parent.mkdir(parents=True, exist_ok=True)
   sheet.save(path)
   return f'drawn into {path}'
 
 
 def _colorfulness(image: np.ndarray) -> float:
-  """Floor and sky are nearly grey; objects are not."""
+  """The mean range of colour channels: floor and sky are nearly grey, objects are not."""
   return float(np.ptp(image.astype(int), axis=-1).mean())

@@ -1,4 +1,4 @@
-"""Runs a grid of experiments, tasks x variants x seeds, and writes the report about them.
+"""Runs a grid of experiments, tasks x variants x seeds, and writes a report about them.
 
   lambda-kit sweep --tasks=sg6 --variants=lambda,greedy,unsafe,ppo_lagrangian+observe_vector --seeds=5 --folder=results
   lambda-kit sweep --tasks=grid --variants=lambda,greedy,posterior_ensemble --seeds=3 --cores=2 --memory=8
@@ -6,8 +6,8 @@
   lambda-kit sweep --tasks=sg6 --seeds=5 --executor=slurm --slurm=partition=gpu --run_gpus=1
   sbatch --array=0-29 --wrap='lambda-kit sweep --tasks=sg6 --seeds=5 --index=$SLURM_ARRAY_TASK_ID'
 
-Each run is the plain lambda-kit run in a workdir of its own. The same command again completes what is missing and
-repeats nothing, whatever ended it before. Names are those of lambda-kit list.
+Each run is a `lambda-kit run` in its own workdir. After an interruption of any kind, the same command completes what
+is missing and repeats nothing. Names are those of `lambda-kit list`.
 """
 
 import pathlib
@@ -36,33 +36,33 @@ _ROOT = resources.root()
 flags.adopt_module_key_flags(launching)
 
 _TASKS = flags.DEFINE_list('tasks', [], 'sg6 (six tasks), names of tasks, or gin files. Default: the first --gin_file.')
-_SIZE = flags.DEFINE_string('size', None, 'Of all runs: a name, such as quick. Default: what the task says.')
+_SIZE = flags.DEFINE_string('size', None, "The size of all runs: a name, such as quick. Default: the task's size.")
 _VARIANTS = flags.DEFINE_list(
   'variants',
   [grid.BASE],
-  'Names of agents, parts and sizes, several joined by +, or gin files; lambda is the experiment as it is.',
+  'Names of agents, parts and sizes, joined by + in a variant, or gin files; lambda is the experiment unchanged.',
 )
-_SEEDS = flags.DEFINE_string('seeds', '1', 'How many seeds, from 0, or a list of them: 0,3,7.')
-_FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Where workdirs, outputs and the report go.')
-_EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs are run.')
+_SEEDS = flags.DEFINE_string('seeds', '1', 'The number of seeds, from 0, or a list of seeds: 0,3,7.')
+_FOLDER = flags.DEFINE_string('folder', 'runs/sweep', 'Folder for workdirs, outputs and the report.')
+_EXECUTOR = flags.DEFINE_enum('executor', 'local', executors.NAMES, 'Where runs execute.')
 _RUN_CORES = flags.DEFINE_integer('run_cores', 1, 'Cores of one run.', lower_bound=1)
 _RUN_MEMORY = flags.DEFINE_float(
   'run_memory',
   None,
-  f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, and those of the '
-  'largest replay of pictures.',
+  f'Gigabytes of memory of one run; 0 for no limit. Default: {memory.BASE:g}, plus those of the '
+  'largest replay of images.',
   lower_bound=0.0,
 )
 _RUN_GPUS = flags.DEFINE_integer('run_gpus', 0, 'GPUs of one run.', lower_bound=0)
-_CORES = flags.DEFINE_integer('cores', None, 'Local: cores of all runs together. Default: all.', lower_bound=1)
-_MEMORY = flags.DEFINE_float('memory', None, 'Local: gigabytes of all runs together. Default: what is free.')
-_GPUS = flags.DEFINE_list('gpus', [], 'Local: ids of the GPUs of all runs together.')
-_SLURM = flags.DEFINE_multi_string('slurm', [], 'SLURM: an option of sbatch, such as partition=gpu; may be repeated.')
+_CORES = flags.DEFINE_integer('cores', None, 'Local: cores for all runs together. Default: all.', lower_bound=1)
+_MEMORY = flags.DEFINE_float('memory', None, 'Local: gigabytes for all runs together. Default: the free memory.')
+_GPUS = flags.DEFINE_list('gpus', [], 'Local: ids of the GPUs for all runs together.')
+_SLURM = flags.DEFINE_multi_string('slurm', [], 'SLURM: an option of sbatch, such as partition=gpu')
 _RAY_ADDRESS = flags.DEFINE_string('ray_address', 'auto', "Ray: host:port of the cluster. Default: this machine's.")
-_MAX_RETRIES = flags.DEFINE_integer('max_retries', 2, 'How often a run that failed is tried again.', lower_bound=0)
-_KEEP_GOING = flags.DEFINE_bool('keep_going', False, 'Go on if an experiment fails at once with every seed.')
-_INDEX = flags.DEFINE_integer('index', None, 'Only this run of the grid, from 0, on this machine: for job arrays.')
-_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the commands, as a shell understands them, and stop.')
+_MAX_RETRIES = flags.DEFINE_integer('max_retries', 2, 'How often to retry a failed run.', lower_bound=0)
+_KEEP_GOING = flags.DEFINE_bool('keep_going', False, 'Continue when an experiment fails at once with every seed.')
+_INDEX = flags.DEFINE_integer('index', None, 'Do only this run of the grid, from 0, on this machine: for job arrays.')
+_DRY_RUN = flags.DEFINE_bool('dry_run', False, 'Print the shell commands of all runs, and exit.')
 
 
 def _make_grid() -> list[grid.Run]:
@@ -91,7 +91,7 @@ def _make_executor(folder: pathlib.Path, run_memory: float) -> interfaces.Execut
   for option in _SLURM.value:
     name, equals, value = option.partition('=')
     if not equals:
-      raise errors.SweepError(f'--slurm={option} is no option with a value. Write --slurm=partition=gpu.')
+      raise errors.SweepError(f'--slurm={option} has no value. Write --slurm=partition=gpu.')
     slurm[name.replace('-', '_')] = int(value) if value.isdecimal() else value
   return executors.make_executor(
     'local' if _INDEX.value is not None else _EXECUTOR.value,
@@ -111,7 +111,7 @@ def _prepare_folder(folder: pathlib.Path) -> None:
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise errors.SweepError(f'Can not write to {folder}: {error.strerror}. Choose another with --folder.') from error
+    raise errors.SweepError(f'Cannot write to {folder}: {error.strerror}. Choose another with --folder.') from error
 
 
 def _print_commands(runs: list[grid.Run]) -> None:
@@ -154,20 +154,17 @@ def _sweep() -> None:
         _write_report(folder)
     except lock.WorkdirLockedError as error:  # Of this folder: runs are other processes.
       raise errors.SweepError(
-        f'Another sweep is at work in {folder}. Wait for it to end, or choose another --folder.'
+        f'Another sweep is running in {folder}. Wait for it to end, or choose another --folder.'
       ) from error
   failed = sum(status.state is interfaces.State.FAILED for status in statuses)
   if failed:
-    raise errors.SweepError(
-      f'{failed} of {len(runs)} runs failed; the table says why. The same command tries them '
-      'again, from where they were.'
-    )
+    raise errors.SweepError(f'{failed} of {len(runs)} runs failed; the table says why. The same command resumes them.')
 
 
 def main(argv: list[str]) -> None:
   launching.begin(argv)
-  left = ' Jobs of SLURM stay in the queue: scancel ends them.' if _EXECUTOR.value == 'slurm' else ''
-  with launching.explained(f'Interrupted. The same command goes on with what is missing.{left}'):
+  left = ' Jobs stay in the queue of SLURM: scancel ends them.' if _EXECUTOR.value == 'slurm' else ''
+  with launching.explained(f'Interrupted. The same command continues with what is missing.{left}'):
     try:
       _sweep()
     except errors.SweepError as error:

@@ -108,7 +108,7 @@ def test_environments_without_pip_are_those_of_uv(make_machine, monkeypatch):
 def test_an_environment_that_is_not_writable_is_told(make_machine, monkeypatch):
   machine = make_machine()
   monkeypatch.setattr(setup.os, 'access', lambda path, mode: False)
-  with pytest.raises(SystemExit, match='is not writable. Make an environment of your own'):
+  with pytest.raises(SystemExit, match='is not writable. Make your own environment'):
     setup.main(['setup'])
   assert not machine.commands
 

@@ -101,7 +101,7 @@ def test_another_configuration_in_the_same_folder_is_refused(finished):
 def test_a_second_sweep_in_the_same_folder_is_refused(tmp_path):
   with lock.WorkdirLock(tmp_path):
     done = _sweep(*_TINY, f'--folder={tmp_path}')
-  assert done.returncode != 0 and 'Another sweep is at work' in done.stderr
+  assert done.returncode != 0 and 'Another sweep is running' in done.stderr
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path):
