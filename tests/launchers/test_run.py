@@ -217,15 +217,11 @@ def test_interrupts_keep_everything_written(number, tmp_path):
   'arguments,message',
   [
     ((), 'No experiment was named'),
-    (('--gin_file=gin/sg6_pointgaol1.gin',), 'Did you mean gin/sg6_pointgoal1.gin'),
     ((*_TINY, '--gin_bindings=GridCmdp.slipp = 0.1'), 'Did you mean slip'),
     ((*_TINY, '--gin_bindings=SafetyGymnasium.image_size = 32'), 'SafetyGymnasium.image_size configures nothing'),
-    (('--gin_file=gin/agents/lambda.gin',), 'gin/agents/lambda.gin needs a task'),
     (('--task=safety_gymnasium',), 'the macro TASK must be set'),
     (('--task=gird',), 'Did you mean grid'),
-    (('--task=grid', '--size=quick'), 'gin/sizes/quick.gin does not fit gin/tasks/grid.gin'),
     (('--task=grid', '--agent=ppo', '--parts=greedy'), 'gin/parts/greedy.gin has no effect with gin/agents/ppo.gin'),
-    (('--task=grid', '--gin_bindings=LambdaAgent.cost_bound = @UpperBound'), 'cost_bound = @UpperBound().'),
     (
       ('--task=pointgoal1', '--agent=random', "--gin_bindings=TASK = 'SafetyPointGol1-v0'"),
       'Did you mean SafetyPointGoal1-v0',
