@@ -1,7 +1,7 @@
 """A simpler world model: feed-forward Gaussian dynamics of vector observations.
 
-It has no latent variables and nothing to infer, so it learns fast where vectors tell all. To agents it looks like the
-recurrent one: any differentiable p(s_{t+1} | s_t, a_t, theta) does.
+It has no latent variables and nothing to infer, so it learns fast where vectors determine the state. Agents use it like
+the recurrent one: any differentiable p(s_{t+1} | s_t, a_t, theta) will do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from lambda_kit.models import networks
 
 
 class State(NamedTuple):
-  """A vector observation, and the step that led to it: rewards belong to steps, and can depend on both ends."""
+  """A vector observation and the step that led to it: rewards belong to steps, and can depend on both ends."""
 
   vector: types.Array  # [..., D], x_t.
   change: types.Array  # [..., D], x_t - x_{t-1}.
@@ -39,7 +39,7 @@ class _Functions(NamedTuple):
 
 @gin.register
 class FeedForwardWorldModel(core.WorldModel):
-  """x_{t+1} = x_t + change, with a diagonal Gaussian of the change from a network of x_t and a_t."""
+  """x_{t+1} = x_t + change, where a network of x_t and a_t gives a diagonal Gaussian over the change."""
 
   display_name = 'feed-forward model'
 
@@ -60,7 +60,7 @@ class FeedForwardWorldModel(core.WorldModel):
     """Makes the functions of the model.
 
     Args:
-      observation_spec: of 'vector' alone.
+      observation_spec: of 'vector', and nothing else.
       action_spec: of actions [A].
       num_constraints: C.
       action_repeat: simulator steps of an agent step.
@@ -69,12 +69,12 @@ class FeedForwardWorldModel(core.WorldModel):
       terminal_factory: makes the head for terminals.
       hidden_sizes: of the dynamics' network.
       activation: of the dynamics' network.
-      min_stddev: the least standard deviation of a change.
+      min_stddev: the minimum standard deviation of a change.
       reward_scale: weight of the rewards' log likelihood.
     """
     if set(observation_spec) != {'vector'}:
       raise ValueError(
-        "FeedForwardWorldModel models the observation 'vector', and that alone, got "
+        "FeedForwardWorldModel models the observation 'vector' and nothing else, got "
         f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.'
       )
     self._size = self.noise_size = observation_spec['vector'].shape[0]
@@ -90,7 +90,7 @@ class FeedForwardWorldModel(core.WorldModel):
         return distributions.gaussian(dynamics(jnp.concatenate([vector, action], axis=-1)), min_stddev)
 
       def evaluate(features, batch):
-        """`batch` from its second moment on, with the features of its states."""
+        """On `batch` from its second time step on, with the features of its states."""
         vector = batch.observation['vector']
         log_probs, predictions = heads.evaluate(features[:, 1:], jax.tree.map(lambda x: x[:, 1:], batch))
         changes = change(vector[:, :-1], batch.action[:, 1:])
@@ -100,11 +100,11 @@ class FeedForwardWorldModel(core.WorldModel):
       return evaluate, _Functions(evaluate, change, heads.predict)
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
-    self._init = jax.jit(transformed.init)  # Draws parameters, and leaves out the forward pass.
+    self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
     self._functions = transformed.apply
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
-    two_steps = jax.tree.map(lambda x: x[:1, :2], batch)  # Parameters depend on shapes after [B, L] only.
+    two_steps = jax.tree.map(lambda x: x[:1, :2], batch)  # Parameter shapes don't depend on B and L.
     return self._init(key, self.features(self._states(two_steps)), two_steps)
 
   def loss(
@@ -114,7 +114,7 @@ class FeedForwardWorldModel(core.WorldModel):
     key: core.Key,
     over_batch: core.OverBatch = lambda function: function,
   ) -> tuple[types.Array, types.ModelOutput]:
-    """The negative log likelihood of all steps but the first, which begins before the batch; a mean over B and L."""
+    """The negative log likelihood of all steps but the first, which began before the batch; a mean over B and L."""
     del key, over_batch  # States are observed, and there is no loop over time.
     batch_size, length = batch.reward.shape
     if length < 2:
@@ -165,7 +165,7 @@ class FeedForwardWorldModel(core.WorldModel):
     return params
 
   def _states(self, batch: types.Trajectory) -> State:
-    """What `filter` makes of sequences that begin in the initial state, [B, L, ...]."""
+    """What `filter` returns along sequences that begin in the initial state, [B, L, ...]."""
     vector = batch.observation['vector']
     previous = jnp.pad(vector[:, :-1], ((0, 0), (1, 0), (0, 0)))
     return State(vector, vector - previous, batch.action)

@@ -1,4 +1,4 @@
-"""What a model predicts of a state besides observations: the reward, the costs and the end of the episode."""
+"""Heads: what a model predicts from a state besides observations, i.e. reward, costs and the end of the episode."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -24,24 +24,24 @@ class Prediction(Protocol):
     """The term of the ELBO [...] for a target: [...], or [..., C] for costs."""
 
   def expectation(self) -> types.Array:
-    """Of the target, with its shape."""
+    """The expected target, with the target's shape."""
 
 
 class HeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of a scalar, [...]."""
 
-  def __call__(self, name: str) -> hk.Module: ...
+  def __call__(self, *, name: str) -> hk.Module: ...
 
 
 class CostHeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of all costs, [..., C]."""
 
-  def __call__(self, num_constraints: int, action_repeat: int, name: str) -> hk.Module: ...
+  def __call__(self, *, num_constraints: int, action_repeat: int, name: str) -> hk.Module: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Normal:
-  """With standard deviation 1."""
+  """A Normal with standard deviation 1."""
 
   mean: types.Array  # [...]
 
@@ -55,7 +55,7 @@ class Normal:
 
 @dataclasses.dataclass(frozen=True)
 class Bernoulli:
-  """Of events that are 0 or 1."""
+  """Events that are 0 or 1."""
 
   logits: types.Array  # [...]
 
@@ -83,13 +83,12 @@ class NormalCosts:
 
 @dataclasses.dataclass(frozen=True)
 class BernoulliCosts:
-  """Whether each cost is above 0, with a likelihood in which unsafe steps weigh more.
+  """Whether each cost is above 0, with a likelihood that weights unsafe steps more.
 
   The weighted loss -(w c log p + (1 - c) log(1 - p)) has its minimum at p = w q / (w q + 1 - q), where q is the true
-  probability of c = 1. Solved for q: q = p / (p + w (1 - p)), which is to subtract log w from the logits.
+  probability of c = 1. Solved for q: q = p / (p + w (1 - p)), which subtracts log w from the logits.
 
-  With `count_repeats` c is the share of the repeated simulator steps that cost something, the mean of as many events,
-  and q its expectation.
+  With `count_repeats`, c is the fraction of the repeated simulator steps that have a cost, and q its expectation.
   """
 
   logits: types.Array  # [..., C], of p.
@@ -105,11 +104,11 @@ class BernoulliCosts:
     return (self.unsafe_weight * unsafe * log_prob_of(1.0) + (1.0 - unsafe) * log_prob_of(0.0)).sum(axis=-1)
 
   def probability(self) -> types.Array:
-    """Of an unsafe step, [..., C]."""
+    """The probability of an unsafe step, [..., C]."""
     return jax.nn.sigmoid(self.logits - math.log(self.unsafe_weight) if self.correct_for_weight else self.logits)
 
   def expectation(self) -> types.Array:
-    """[..., C]. Without `count_repeats` each of the repeated steps costs 1 if one does, as in the authors' code."""
+    """[..., C]. Without `count_repeats`, if one repeated step has a cost, all do, as in the authors' code."""
     return self.probability() * self.action_repeat
 
 
@@ -149,7 +148,7 @@ class BernoulliHead(hk.Module):
 
 @gin.register
 class BernoulliCost(hk.Module):
-  """Predicts whether steps are unsafe, for simulators whose steps cost 0 or 1. One network with C outputs."""
+  """Predicts whether steps are unsafe, in simulators whose steps cost 0 or 1. One network with C outputs."""
 
   def __init__(
     self,
@@ -169,11 +168,12 @@ class BernoulliCost(hk.Module):
       action_repeat: simulator steps of an agent step.
       hidden_sizes: of the network.
       activation: of the network.
-      unsafe_weight: of steps with a cost, in the loss. Safe ones have 1.
-      correct_for_weight: whether expected costs are corrected for what this weight does to the probability. Without
-        (as in the paper's experiments) they are too large: at a weight of 100, a true probability of 0.01 reads 0.5.
-      count_repeats: whether to predict how many of the repeated simulator steps cost something. Without (as in the
-        paper's experiments) all of them are taken to if one does, which is too much where a hazard begins or ends.
+      unsafe_weight: weight of steps with a cost in the loss. Safe steps have 1.
+      correct_for_weight: whether to correct expected costs for the effect of this weight on the probability. Without
+        the correction (as in the paper's experiments) they are too large: at a weight of 100, a true probability of
+        0.01 reads 0.5.
+      count_repeats: whether to predict how many of the repeated simulator steps have a cost. Otherwise (as in the
+        paper's experiments), if one has, all are taken to, which is too much at the edge of a hazard.
       name: of the module.
     """
     super().__init__(name=name)
@@ -193,7 +193,7 @@ class BernoulliCost(hk.Module):
 
 @gin.register
 class NormalCost(hk.Module):
-  """Predicts costs that are real numbers. One network with C outputs."""
+  """Predicts real-valued costs. One network with C outputs."""
 
   def __init__(
     self,
@@ -204,7 +204,7 @@ class NormalCost(hk.Module):
     name: str | None = None,
   ):
     super().__init__(name=name)
-    del action_repeat  # Targets are sums over repeated steps already.
+    del action_repeat  # Targets are already summed over repeated steps.
     self._mlp = networks.Mlp(num_constraints, hidden_sizes, activation, name='mlp')
 
   def __call__(self, features: types.Array) -> NormalCosts:
@@ -212,7 +212,7 @@ class NormalCost(hk.Module):
 
 
 class Heads:
-  """The three heads of a model. Not a module: the names of the heads' parameters begin with those in `NAMES`."""
+  """The three heads of a model. Not a module: names of the heads' parameters begin with those in `NAMES`."""
 
   NAMES = ('reward', 'cost', 'terminal')
 
@@ -229,7 +229,7 @@ class Heads:
     self._terminal = terminal_factory(name='terminal')
 
   def predict(self, features: types.Array) -> types.Predictions:
-    """Expectations, [...] and [..., C], of features [..., F]."""
+    """Expectations, [...] and [..., C], from features [..., F]."""
     return types.Predictions(
       reward=self._reward(features).expectation(),
       cost=self._cost(features).expectation(),
@@ -239,7 +239,7 @@ class Heads:
   def evaluate(
     self, features: types.Array, batch: types.Trajectory
   ) -> tuple[dict[str, types.Array], types.Predictions]:
-    """The heads' log likelihoods of `batch`, each [B, L], and what they expect of it, from features [B, L, F]."""
+    """The heads' log likelihoods of `batch`, each [B, L], and their predictions, from features [B, L, F]."""
     chex.assert_equal_shape_prefix([features, batch.reward, batch.cost, batch.terminal], 2)
     reward, cost, terminal = self._reward(features), self._cost(features), self._terminal(features)
     log_probs = {
@@ -251,7 +251,7 @@ class Heads:
 
 
 def metrics(predictions: types.Predictions, batch: types.Trajectory) -> dict[str, types.Array]:
-  """How predictions compare with the data, all []. Equal `cost_mean` and `cost_expected` speak for calibration."""
+  """Compares predictions with the data, all []. If costs are calibrated, `cost_mean` equals `cost_expected`."""
   return {
     'reward_mse': jnp.mean((predictions.reward - batch.reward) ** 2),
     'cost_mean': jnp.mean(batch.cost),

@@ -19,18 +19,18 @@ from lambda_kit.models import heads as heads_lib
 from lambda_kit.models import overshooting
 from lambda_kit.models import rssm
 
-# Names of parameters begin with those of modules: 'encoder', 'inference' and 'decoder' on top of these, which are all
-# that imagination needs.
+# The modules that imagination needs. Names of parameters begin with those of their modules; the others are 'encoder',
+# 'inference' and 'decoder'.
 IMAGINATION_MODULES = ('dynamics',) + heads_lib.Heads.NAMES
 
 
 class Observed(NamedTuple):
-  """What the model makes of a batch."""
+  """What the model infers and predicts on a batch."""
 
   inferred: rssm.Inferred  # [B, L, ...]
-  log_probs: dict[str, types.Array]  # By what is predicted, [B, L]; of observations [B, K], imagined [B, J, M].
-  decoded: dict[str, types.Array]  # Observations of K steps, [B, K, ...].
-  reconstruction: dict[str, types.Array]  # Their means, [B, K, ...].
+  log_probs: dict[str, types.Array]  # By target, [B, L]; [B, K] for observations, [B, J, M] if imagined.
+  decoded: dict[str, types.Array]  # Observations at K time steps, [B, K, ...].
+  reconstruction: dict[str, types.Array]  # Their predicted means, [B, K, ...].
   predictions: types.Predictions  # [B, L, ...]
 
 
@@ -89,21 +89,20 @@ class RecurrentWorldModel(core.WorldModel):
       terminal_factory: makes the head for terminals.
       stochastic_size: S, of z_t.
       deterministic_size: D, of d_t.
-      hidden_size: of the layers between.
-      min_stddev: the least standard deviation of z_t.
-      kl_balance: the part of the KL's gradient that trains the prior; the rest trains the posterior.
-      free_nats: KL below which it is not reduced any further.
+      hidden_size: of the layers in between.
+      min_stddev: the minimum standard deviation of z_t.
+      kl_balance: the fraction of the KL's gradient that trains the prior; the rest trains the posterior.
+      free_nats: the KL is not reduced below this.
       kl_scale: weight of the KL.
       reward_scale: weight of the rewards' log likelihood.
-      observation_scale: weight of the observations' log likelihood. A few numbers need more than a picture's thousands
-        of pixels, or the KL keeps the state from telling close ones apart.
-      decoded_steps: K, how many observations of each sequence are decoded, drawn at random in each update; None, or
-        more than a sequence has, for all. An unbiased estimate of the ELBO for less: the decoder of images is half of
-        what an update of small networks costs.
-      overshooting_steps: J, how many steps the model imagines in training, under recorded actions, to be told the
-        rewards, costs and terminals that came; see `overshooting`. 0 for none, as in the paper; at most L - 1 in
-        sequences of L.
-      overshooting_starts: M, from how many states of each sequence on; all of them if there are fewer.
+      observation_scale: weight of the observations' log likelihood. Vectors of a few numbers need more weight than
+        images with thousands of pixels; otherwise the KL keeps the state from resolving small differences.
+      decoded_steps: K, how many observations of each sequence to decode, drawn at random in each update; None for all.
+        The estimate of the ELBO stays unbiased and gets cheaper: with small networks, the image decoder is half the
+        cost of an update.
+      overshooting_steps: J, how many steps the model imagines in training under recorded actions, supervised by the
+        recorded rewards, costs and terminals; see `models/overshooting.py`. 0 for none, as in the paper; at most L - 1.
+      overshooting_starts: M, the number of states in each sequence that imagination starts from, at most L - J.
     """
     if not 0.0 <= kl_balance <= 1.0:
       raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
@@ -124,8 +123,8 @@ class RecurrentWorldModel(core.WorldModel):
     self._kl_scale = kl_scale
     self._reward_scale = reward_scale
     self._observation_scale = observation_scale
-    self.decoded_steps = decoded_steps
-    self.overshooting_steps, self.overshooting_starts = overshooting_steps, overshooting_starts
+    self._decoded_steps = decoded_steps
+    self._overshooting_steps, self._overshooting_starts = overshooting_steps, overshooting_starts
 
     def functions():
       encoder = encoder_factory(name='encoder')
@@ -161,11 +160,11 @@ class RecurrentWorldModel(core.WorldModel):
       return observe, _Functions(observe, filter_, dynamics.step, heads.predict, decoder)
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
-    self._init = jax.jit(transformed.init)  # Draws parameters, and leaves out the forward pass.
+    self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
     self._functions = transformed.apply
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
-    one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameters depend on shapes after [B, L] only.
+    one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameter shapes don't depend on B and L.
     return self._init(key, one_step, draws_lib.Draws(jnp.zeros((1, 1, self._stochastic_size))))
 
   def loss(
@@ -184,9 +183,9 @@ class RecurrentWorldModel(core.WorldModel):
       batch_size,
       length,
       self._stochastic_size,
-      self.decoded_steps,
-      self.overshooting_steps,
-      self.overshooting_starts,
+      self._decoded_steps,
+      self._overshooting_steps,
+      self._overshooting_starts,
     )
     observed = over_batch(self._functions.observe)(params, batch, draws)
     loss, metrics = negative_elbo(
@@ -228,15 +227,15 @@ def negative_elbo(
   reward_scale: float,
   observation_scale: float = 1.0,
 ) -> tuple[types.Array, dict[str, types.Array]]:
-  """The loss that the model is trained on, and metrics.
+  """The loss that trains the model, and metrics.
 
     -E [observation_scale log p(o_t | s_t) + reward_scale log p(r_t | s_t) + log p(c_t | s_t) + log p(terminal_t | s_t)]
       + kl_scale KL
 
-  and with overshooting the last three of these terms once more, for imagined states.
+  With overshooting, the last three log likelihoods are added once more, for imagined states.
 
   Args:
-    observed: what the model makes of the batch.
+    observed: what the model infers and predicts on the batch.
     batch: the batch.
     kl_balance: see `balanced_kl`, which is the KL term.
     free_nats: likewise.
@@ -245,7 +244,7 @@ def negative_elbo(
     observation_scale: weight of the observations' log likelihood.
 
   Returns:
-    The loss [], a mean over B and L, and a sum over all else; and metrics, all [].
+    The loss [], a mean over B and L and a sum over all else; and metrics, all [].
   """
   inferred = observed.inferred
   kl_loss, kl = balanced_kl(inferred.posterior, inferred.prior, kl_balance, free_nats)
@@ -276,13 +275,13 @@ def balanced_kl(
 
     balance * max(E KL(sg(q) || p), free_nats) + (1 - balance) * max(E KL(q || sg(p)), free_nats)
 
-  Free nats apply to the mean E over all elements, as in DreamerV2: as long as it is below, nothing has a gradient.
+  Free nats apply to the mean E over all elements, as in DreamerV2: below them, nothing has a gradient.
 
   Args:
     posterior: q, [..., S].
     prior: p, [..., S].
     balance: weight of the part that trains the prior.
-    free_nats: what the posterior may tell about the observation at no cost.
+    free_nats: information about the observation that the posterior may hold at no cost.
 
   Returns:
     The term [], whose value doesn't depend on `balance`, and the mean KL [].

@@ -116,7 +116,7 @@ def test_epochs_without_an_end_are_refused():
 
 def test_a_rollout_is_not_finished_early():
   writer = rollouts.RolloutWriter(specs.of(fakes.Counter(length=5)), num_steps=2, num_environments=1)
-  with pytest.raises(ValueError, match='only 0 yet'):
+  with pytest.raises(ValueError, match='only 0 so far'):
     writer.finish(np.zeros(2), 5.0)
 
 
