@@ -1,4 +1,4 @@
-"""From time steps to episodes."""
+"""Collects time steps into episodes."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from lambda_kit.replay import episodes
 
 
 class EpisodeAdder(core.Adder):
-  """Collects the time steps of one environment, and puts each episode into a buffer when it has ended.
+  """Collects the time steps of one environment, and adds each episode to a buffer when it ends.
 
   An episode is cut short if another one begins before its last time step (a worker was replaced), or if a time step
-  can't be stored. What was complete until then is kept, as if a time limit had ended it, if that is at least one
-  step. Nothing is sampled from an episode that goes on.
+  can't be stored. What came before is kept as if a time limit had ended it, if it is at least one agent step. Nothing
+  is sampled from an unfinished episode.
 
-  Several environments need an adder each; they may share a buffer.
+  Each environment needs its own adder; adders may share a buffer.
   """
 
   def __init__(self, buffer: buffer_lib.EpisodeBuffer):
@@ -29,7 +29,7 @@ class EpisodeAdder(core.Adder):
     """
     self._buffer = buffer
     self._fields = buffer.header.fields
-    self._moments: list[dict[str, np.ndarray]] = []  # Of the episode that goes on.
+    self._time_steps: list[dict[str, np.ndarray]] = []  # Of the unfinished episode.
 
   def add_first(self, timestep: dm_env.TimeStep) -> None:
     if not timestep.first():
@@ -38,49 +38,49 @@ class EpisodeAdder(core.Adder):
     nothing = {
       name: np.zeros(self._fields[name].shape, np.float32) for name in ('action', 'reward', 'cost', 'terminal')
     }
-    self._moments = [self._observed(timestep) | nothing]
+    self._time_steps = [self._observed(timestep) | nothing]
 
   def add(self, action: np.ndarray, next_timestep: dm_env.TimeStep) -> None:
-    """Adds what an action led to. A first time step begins an episode, and its action counts for nothing."""
+    """Adds the result of an action. If it is a first time step, an episode begins, and the action is ignored."""
     if next_timestep.first():
       self.add_first(next_timestep)
       return
-    if not self._moments:
-      raise ValueError('No episode goes on: call add_first with its first time step before add.')
+    if not self._time_steps:
+      raise ValueError('No episode has begun: call add_first with its first time step before add.')
     try:
-      moment = self._observed(next_timestep) | {
+      time_step = self._observed(next_timestep) | {
         'action': self._convert('action', action),
         'reward': self._convert('reward', next_timestep.reward.reward),
         'cost': self._convert('cost', next_timestep.reward.cost),
-        'terminal': np.float32(next_timestep.last() and next_timestep.discount == 0.0),
+        'terminal': np.array(next_timestep.last() and next_timestep.discount == 0.0, np.float32),
       }
     except Exception:
-      self._finish()  # Without this moment, the next one would seem to follow the last.
+      self._finish()  # Without this time step, the next one would seem to follow the one before.
       raise
-    self._moments.append(moment)
+    self._time_steps.append(time_step)
     if next_timestep.last():
       self._finish()
 
   def cut(self) -> None:
-    if self._moments:
-      logging.warning('An episode was cut short after %d agent steps.', len(self._moments) - 1)
+    if self._time_steps:
+      logging.warning('An episode was cut short after %d agent steps.', len(self._time_steps) - 1)
       self._finish()
 
   def _observed(self, timestep: dm_env.TimeStep) -> dict[str, np.ndarray]:
     expected = self._buffer.header.observations
     if timestep.observation.keys() != expected.keys():
       raise ValueError(
-        f'The environment observed {sorted(timestep.observation)}, and the replay expects {sorted(expected)}.'
+        f'The environment observed {sorted(timestep.observation)}, but the replay expects {sorted(expected)}.'
       )
     return {
       f'observation/{name}': self._convert(f'observation/{name}', value) for name, value in timestep.observation.items()
     }
 
   def _convert(self, name: str, value: Any) -> np.ndarray:
-    """A copy as it is stored: environments may reuse their arrays."""
+    """Converts a value to its stored type. Always a copy, since environments may reuse their arrays."""
     field = self._fields[name]
     value = np.asarray(value)
-    # Any number can be a float32. A float or a wide integer is no pixel, though.
+    # Any number may become a float32, but a float or a wide integer can't become a pixel.
     fits = np.can_cast(value.dtype, field.dtype) or (value.dtype.kind in 'biuf' and np.dtype(field.dtype).kind == 'f')
     if value.shape != field.shape or not fits:
       raise ValueError(f'The replay expects {name} to be {field}, got {value.dtype} {list(value.shape)}.')
@@ -90,9 +90,9 @@ class EpisodeAdder(core.Adder):
     return value
 
   def _finish(self) -> None:
-    moments, self._moments = self._moments, []
-    if len(moments) < 2:
+    time_steps, self._time_steps = self._time_steps, []
+    if len(time_steps) < 2:
       return
-    arrays = {name: np.stack([moment[name] for moment in moments]) for name in self._fields}
+    arrays = {name: np.stack([time_step[name] for time_step in time_steps]) for name in self._fields}
     episode = episodes.Episode(**episodes.unflatten(arrays))
     self._buffer.add(episode)
