@@ -1,4 +1,4 @@
-"""Imports everything that gin files may name. A gin file adds components of its own by an `import` statement."""
+"""Imports everything that gin files may name. A gin file adds its own components with an `import` statement."""
 
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder
@@ -20,8 +20,7 @@ from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import variational
-from lambda_kit.replay import dataset
-from lambda_kit.replay import offline
+from lambda_kit.replay import buffer
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import budgets
