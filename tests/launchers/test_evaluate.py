@@ -75,7 +75,7 @@ def test_bounds_on_costs_are_compared_with_costs(evaluated):
   (path,) = (workdir / 'evaluation').glob('*-calibration.json')
   (row,) = json.loads(path.read_text())['constraints'].values()
   assert row['moments'] > 0 and 0 <= row['above_mean'] <= row['above'] <= 1
-  assert f'{row["moments"]:,} moments of 1 new episodes' in done.stdout
+  assert f'{row["moments"]:,} time steps of 1 new episodes' in done.stdout
 
 
 def test_videos_and_a_prediction_are_written(evaluated):
@@ -83,7 +83,7 @@ def test_videos_and_a_prediction_are_written(evaluated):
   for i in range(2):
     assert (results / f'step_000000001000-episode_{i}.mp4').stat().st_size > 1000
   content = json.loads((results / 'step_000000001000-prediction.json').read_text())
-  assert content['environment_steps'] == 1000 and len(content['errors']['vector']['model']) == 16  # 21 moments, 5 seen.
+  assert content['environment_steps'] == 1000 and len(content['errors']['vector']['model']) == 16  # 21 time steps, 5 seen.
   assert (results / 'step_000000001000-prediction.png').exists()
 
 
