@@ -10,7 +10,6 @@
   lambda-kit benchmark --parts=baselines                 # PPO, TRPO, CPO beside bare steps
   lambda-kit benchmark --parts=scaling --scaling_folder=docs     # Growth with N, B, L, H and width
   lambda-kit benchmark --parts=report                    # A report about a thousand runs
-  lambda-kit benchmark --parts=actors                    # Acting in processes of Ray
   lambda-kit benchmark --parts=start                     # What a process costs before it does anything
 
 Where `learner` comes before `replay` and `shares` with the size paper_images, these compare with its update.
@@ -30,7 +29,6 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from benchmarks import acting_speed
-from benchmarks import actor_speed
 from benchmarks import baseline_speed
 from benchmarks import environment_speed
 from benchmarks import learner_speed
@@ -52,7 +50,7 @@ _PARTS = flags.DEFINE_list(
   'parts',
   ['environment'],
   'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-  'replay, shares, baselines, scaling, report, actors and start.',
+  'replay, shares, baselines, scaling, report and start.',
 )
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
@@ -253,12 +251,6 @@ def _measure_report() -> Iterator[list[dict]]:
   yield figures
 
 
-def _measure_actors() -> Iterator[list[dict]]:
-  rows = actor_speed.measure([str(_ROOT)])
-  _print_table(*actor_speed.table(rows))
-  yield rows
-
-
 def _measure_start() -> Iterator[list[dict]]:
   rows = start_cost.measure(_ROUNDS.value)
   _print_table(*start_cost.table(rows))
@@ -305,6 +297,5 @@ _MEASUREMENTS = {
   'baselines': ('baselines', lambda _: _measure_baselines()),
   'scaling': ('scaling', lambda _: _measure_scaling()),
   'report': ('report', lambda _: _measure_report()),
-  'actors': ('actors', lambda _: _measure_actors()),
   'start': ('start', lambda _: _measure_start()),
 }

@@ -29,8 +29,6 @@ from lambda_kit.safety import pid
 from lambda_kit.safety import primal_dual
 from lambda_kit.safety import softplus
 from lambda_kit.safety import unconstrained
-from lambda_kit.training import distributed_loop
 from lambda_kit.training import experiment
-from lambda_kit.training import ray_actors
 from lambda_kit.training import rollout_loop
 from lambda_kit.training import schedules

@@ -29,9 +29,6 @@ _LAYERS = (
   'components',
   'commands',
 )
-# `components` registers everything that gin files may name; whoever reads such files has to import it. Processes of
-# actors do so when they begin.
-_REGISTERING = {'lambda_kit.training.ray_actors'}
 
 
 def _modules() -> dict[str, pathlib.Path]:
@@ -71,8 +68,7 @@ def _layer(name: str) -> int:
 
 @pytest.mark.parametrize('name', sorted(_GRAPH))
 def test_nothing_is_imported_from_above(name):
-  allowed = {'lambda_kit.components'} if name in _REGISTERING else set()
-  above = [module for module in _GRAPH[name] - allowed if _layer(module) > _layer(name)]
+  above = [module for module in _GRAPH[name] if _layer(module) > _layer(name)]
   assert not above, f'{name} imports {sorted(above)}, of layers above its own: pass what it needs, or move it.'
 
 
@@ -92,7 +88,7 @@ def test_there_is_no_cycle():
     assert name not in path, ' -> '.join([*path[path.index(name) :], name])
     if name not in finished:
       path.append(name)
-      for module in sorted(_GRAPH[name] - ({'lambda_kit.components'} if name in _REGISTERING else set())):
+      for module in sorted(_GRAPH[name]):
         visit(module)
       finished.add(path.pop())
 

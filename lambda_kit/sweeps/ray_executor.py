@@ -10,8 +10,8 @@ import ray
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import interfaces
 from lambda_kit.sweeps import processes
+from lambda_kit.sweeps import ray_cluster
 from lambda_kit.sweeps import workdirs
-from lambda_kit.training import ray_cluster
 
 _CANCEL_SECONDS = 60.0
 

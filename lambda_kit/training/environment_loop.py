@@ -187,12 +187,8 @@ class EnvironmentLoop(Loop):
     repeat = self._spec.action_repeat
     steps = next((steps for steps in range(repeat, environment_steps + repeat, repeat) if self._schedule(steps)), 0)
     length = self._spec.episode_length or steps
-    if adder is not None and steps and self._has_episode(steps, length):
+    if adder is not None and steps >= length > 0:
       made_up.add_episode(adder, self._spec, -(-length // repeat), rng)
-
-  def _has_episode(self, environment_steps: int, episode_length: int) -> bool:
-    """Whether an episode has ended when the loop takes the updates that are due after so many steps."""
-    return environment_steps >= episode_length
 
   def _attempt(self, number: int, call: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep | None:
     """Resets or steps the environment. Returns None if it failed and the run goes on with the next episode."""

@@ -85,10 +85,10 @@ def test_a_sample_of_pairs_of_files_on_a_task(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('task, expected', zip(_PAIRED, (462, 279)))
+@pytest.mark.parametrize('task, expected', zip(_PAIRED, (432, 255)))
 def test_every_pair_of_files_on_a_task(task, expected):
   combinations = [[task, *pair] for pair in itertools.combinations(_OTHERS, 2)]
-  assert len(combinations) == 780
+  assert len(combinations) == 741
   assert _walk(combinations, parse_both=8) == expected
 
 
@@ -137,10 +137,6 @@ def test_orders_of_many_files_lead_to_one_configuration():
     (
       ['gin/tasks/grid.gin', 'gin/sizes/image_small.gin'],
       'gin/sizes/image_small.gin does not fit gin/tasks/grid.gin: it is for gin/sg6_*.gin gin/tasks/safety_*.gin.',
-    ),
-    (
-      ['gin/sg6_cargoal1.gin', 'gin/agents/ppo.gin', 'gin/run/distributed.gin'],
-      'gin/run/distributed.gin does not fit gin/agents/ppo.gin: it is for gin/agents/lambda.gin.',
     ),
     (
       ['gin/sg6_cargoal1.gin', 'gin/parts/planner_cem.gin', 'gin/parts/unsafe.gin'],

@@ -13,8 +13,8 @@ from tests.fakes import sweeps as fakes
 ray = pytest.importorskip('ray', reason='Ray is not installed: pip install -e .[ray]')
 from ray import cluster_utils  # noqa: E402 (without Ray there is none)
 
+from lambda_kit.sweeps import ray_cluster  # noqa: E402 (imports Ray)
 from lambda_kit.sweeps import ray_executor  # noqa: E402 (imports Ray)
-from lambda_kit.training import ray_cluster  # noqa: E402 (imports Ray)
 
 State = interfaces.State
 _NEEDS = interfaces.Needs(cores=1, memory=0.0)

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, without the minutes that Ray itself takes to find out that there is none."""
+"""Joins a Ray cluster, and finds out in seconds if there is none, which takes Ray itself minutes."""
 
 import socket
 import subprocess
@@ -43,7 +43,7 @@ def connect(address: str, remedy: str, **options: Any) -> None:
 
 
 def _knock(address: str) -> None:
-  """Finds out within seconds that nobody is at home, which Ray takes minutes for."""
+  """Raises an error within seconds if nothing listens there."""
   url = parse.urlsplit(address if '://' in address else f'//{address}')
   if not url.hostname or not url.port:
     raise ValueError('that is not host:port')
@@ -51,7 +51,7 @@ def _knock(address: str) -> None:
 
 
 def _try_in_another_process(address: str) -> None:
-  """Ray waits without end for a cluster that hangs, or that left its address behind, or ends the process that waits."""
+  """Tries in a process that can be given up: Ray waits forever for a cluster that hangs, or ends the process."""
   try:
     done = subprocess.run(
       [sys.executable, '-c', _PROBE, address], capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS
