@@ -29,9 +29,9 @@ def draw(
   batch_size: int,
   length: int,
   noise_size: int,
-  decoded_steps: int | None = None,
-  overshooting_steps: int = 0,
-  overshooting_starts: int = 0,
+  decoded_steps: int | None,
+  overshooting_steps: int,
+  overshooting_starts: int,
 ) -> Draws:
   """Draws for sequences [B, L, ...].
 

@@ -77,21 +77,14 @@ class Dynamics(hk.Module):
   """p(s_t | s_{t-1}, a_{t-1}, theta)."""
 
   def __init__(
-    self,
-    stochastic_size: int = 30,
-    deterministic_size: int = 200,
-    hidden_size: int = 200,
-    min_stddev: float = 0.1,
-    activation: activations.Activation = activations.elu,
-    name: str | None = None,
+    self, stochastic_size: int, deterministic_size: int, hidden_size: int, min_stddev: float, name: str | None = None
   ):
     super().__init__(name=name)
     self._action = hk.Linear(hidden_size, w_init=_HALF, name='action')
     self._stochastic = hk.Linear(hidden_size, with_bias=False, w_init=_HALF, name='stochastic')
     self._cell = GruCell(deterministic_size, name='gru')
-    self._prior = networks.Mlp(2 * stochastic_size, (hidden_size,), activation, name='prior')
+    self._prior = networks.Mlp(2 * stochastic_size, (hidden_size,), name='prior')
     self._min_stddev = min_stddev
-    self._activation = activation
 
   def project_action(self, action: types.Array) -> types.Array:
     """The part of the first layer that depends only on actions [..., A], and so can leave the loop over time."""
@@ -99,7 +92,7 @@ class Dynamics(hk.Module):
 
   def advance(self, state: State, projected_action: types.Array) -> types.Array:
     """d_t [..., D] from s_{t-1} and the result of `project_action` for a_{t-1}."""
-    inputs = self._activation(projected_action + self._stochastic(state.stochastic))
+    inputs = activations.elu(projected_action + self._stochastic(state.stochastic))
     return self._cell(inputs, state.deterministic)
 
   def prior(self, deterministic: types.Array) -> distributions.Gaussian:
@@ -115,20 +108,12 @@ class Dynamics(hk.Module):
 class Inference(hk.Module):
   """q(z_t | d_t, o_t, phi), where an embedding stands for o_t."""
 
-  def __init__(
-    self,
-    stochastic_size: int = 30,
-    hidden_size: int = 200,
-    min_stddev: float = 0.1,
-    activation: activations.Activation = activations.elu,
-    name: str | None = None,
-  ):
+  def __init__(self, stochastic_size: int, hidden_size: int, min_stddev: float, name: str | None = None):
     super().__init__(name=name)
     self._embedding = hk.Linear(hidden_size, w_init=_HALF, name='embedding')
     self._deterministic = hk.Linear(hidden_size, with_bias=False, w_init=_HALF, name='deterministic')
     self._posterior = hk.Linear(2 * stochastic_size, name='posterior')
     self._min_stddev = min_stddev
-    self._activation = activation
 
   def project_embedding(self, embedding: types.Array) -> types.Array:
     """The part of the hidden layer that depends only on embeddings [..., E], and so can leave the loop over time."""
@@ -136,7 +121,7 @@ class Inference(hk.Module):
 
   def posterior(self, deterministic: types.Array, projected_embedding: types.Array) -> distributions.Gaussian:
     """q(z_t | d_t, o_t, phi), [..., S], from d_t [..., D] and the result of `project_embedding` for o_t."""
-    hidden = self._activation(projected_embedding + self._deterministic(deterministic))
+    hidden = activations.elu(projected_embedding + self._deterministic(deterministic))
     return distributions.gaussian(self._posterior(hidden), self._min_stddev)
 
 

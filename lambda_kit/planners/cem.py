@@ -97,12 +97,12 @@ def constrained_cem(
   mean0: types.Array,
   limits: types.Array,
   *,
-  iterations: int = 10,
-  population: int = 150,
-  elites: int = 15,
-  initial_std: float = 1.0,
-  min_std: float = 0.05,
-  smoothing: float = 0.0,
+  iterations: int,
+  population: int,
+  elites: int,
+  initial_std: float,
+  min_std: float,
+  smoothing: float,
 ) -> CemResult:
   """Searches for argmax_a return(a) subject to cost_i(a) <= limit_i, over action sequences a in [-1, 1]^(H x A).
 

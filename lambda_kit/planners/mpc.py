@@ -72,8 +72,8 @@ def imagine_plans(
   state: types.Nest,
   plans: types.Array,
   key: core.Key,
-  noise_scale: float = 1.0,
-  common_noise: bool = True,
+  noise_scale: float,
+  common_noise: bool,
 ) -> types.Predictions:
   """Imagines plans from one start state under one set of parameters.
 
@@ -111,8 +111,8 @@ def evaluate_plans(
   key: core.Key,
   discount: float,
   cost_discount: float,
-  noise_scale: float = 1.0,
-  common_noise: bool = True,
+  noise_scale: float,
+  common_noise: bool,
 ) -> PlanEstimates:
   """Estimates the return and the costs of plans under each posterior sample; see the docstring of this file.
 

@@ -29,7 +29,7 @@ class Critic(hk.Module):
 CriticFactory = Callable[[], hk.Module]
 
 
-def make_critic(critic_factory: CriticFactory = Critic) -> networks.FeedForwardNetwork:
+def make_critic(critic_factory: CriticFactory) -> networks.FeedForwardNetwork:
   """One critic. `apply(params, features [..., F])` returns values [...]."""
   return networks.transform(critic_factory)
 

@@ -93,8 +93,6 @@ class SquashedGaussianPolicy(hk.Module):
 PolicyFactory = Callable[[int], hk.Module]
 
 
-def make_policy(
-  num_actions: int, policy_factory: PolicyFactory = SquashedGaussianPolicy
-) -> networks.FeedForwardNetwork:
+def make_policy(num_actions: int, policy_factory: PolicyFactory) -> networks.FeedForwardNetwork:
   """A policy. `apply(params, features [..., F])` returns a distribution over actions [..., A]."""
   return networks.transform(lambda: policy_factory(num_actions))

@@ -12,8 +12,8 @@ B, L, A, E, S, D, HIDDEN = 2, 4, 3, 5, 2, 6, 7
 
 
 def _functions():
-  dynamics = rssm.Dynamics(S, D, HIDDEN, name='dynamics')
-  inference = rssm.Inference(S, HIDDEN, name='inference')
+  dynamics = rssm.Dynamics(S, D, HIDDEN, 0.1, name='dynamics')
+  inference = rssm.Inference(S, HIDDEN, 0.1, name='inference')
   sequences = lambda *inputs: rssm.infer_sequences(dynamics, inference, *inputs)
   return sequences, (sequences, dynamics.step)
 
@@ -104,7 +104,7 @@ class RssmTest(absltest.TestCase):
 
   def test_the_first_layer_has_unit_variance(self):
     # Two linear maps are summed: of unit inputs each makes half of the variance.
-    step = lambda *inputs: rssm.Dynamics(30, 4, 2_000, name='dynamics').step(*inputs)
+    step = lambda *inputs: rssm.Dynamics(30, 4, 2_000, 0.1, name='dynamics').step(*inputs)
     inputs = (rssm.State(jnp.zeros((1, 30)), jnp.zeros((1, 4))), jnp.zeros((1, 20)), jnp.zeros((1, 30)))
     params = jax.jit(hk.transform(step).init)(jax.random.key(0), *inputs)
     for name, size in (('action', 20), ('stochastic', 30)):

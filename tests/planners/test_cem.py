@@ -9,6 +9,9 @@ import pytest
 
 from lambda_kit.planners import cem
 
+_search = functools.partial(
+  cem.constrained_cem, iterations=10, population=150, elites=15, initial_std=1.0, min_std=0.05, smoothing=0.0
+)
 _ZEROS = jnp.zeros((3, 2))  # H = 3, A = 2.
 _TARGET = jnp.asarray([[0.5, -0.2], [0.1, 0.8], [-0.6, 0.3]])  # Its sum is 0.9.
 
@@ -45,7 +48,7 @@ def _recorded(evaluate):
 @functools.partial(jax.jit, static_argnums=1)
 def _search_keys(keys, evaluate, limits, mean0):
   # `lax.map` compiles in half of the time of `vmap`.
-  return jax.lax.map(lambda key: cem.constrained_cem(key, evaluate, mean0, limits), keys)
+  return jax.lax.map(lambda key: _search(key, evaluate, mean0, limits), keys)
 
 
 def _search_many(evaluate, limits, mean0=_ZEROS):
@@ -111,9 +114,7 @@ def test_returns_the_best_of_all_candidates():
     return -_distance(candidates, _TARGET) + return_noise, (_total(candidates) + cost_noise)[:, None]
 
   evaluate, records = _recorded(noisy)
-  search = jax.jit(
-    functools.partial(cem.constrained_cem, evaluate=evaluate, mean0=_ZEROS, population=20, elites=5, iterations=4)
-  )
+  search = jax.jit(functools.partial(_search, evaluate=evaluate, mean0=_ZEROS, population=20, elites=5, iterations=4))
   for limit in (-4.0, -1.0, 3.0):  # From few feasible candidates to many.
     records.clear()
     result = search(jax.random.key(3), limits=jnp.asarray([limit]))
@@ -158,7 +159,7 @@ def test_what_is_not_a_number_ranks_last():
   assert ranking.feasible.tolist() == [False, False, False, True]
 
   nothing = lambda candidates, key: (jnp.full((candidates.shape[0],), jnp.nan), _total(candidates)[:, None])
-  result = cem.constrained_cem(jax.random.key(0), nothing, _TARGET, jnp.asarray([9.0]), iterations=2)
+  result = _search(jax.random.key(0), nothing, _TARGET, jnp.asarray([9.0]), iterations=2)
   assert not result.feasible and np.isfinite(result.mean).all()
   np.testing.assert_array_equal(result.actions, _TARGET)
 
@@ -182,7 +183,7 @@ def test_the_distribution_is_fitted_to_the_elites():
   evaluate, records = _recorded(_approach_target)
   search = jax.jit(
     functools.partial(
-      cem.constrained_cem,
+      _search,
       evaluate=evaluate,
       mean0=0.1 * jnp.ones((3, 2)),
       iterations=1,
@@ -217,7 +218,7 @@ def test_infeasible_candidates_are_no_elites_beside_two_feasible_of_ten():
     return costs[:, 0], costs
 
   evaluate, records = _recorded(evaluate)
-  search = functools.partial(cem.constrained_cem, iterations=1, population=10, elites=5, min_std=0.0)
+  search = functools.partial(_search, iterations=1, population=10, elites=5, min_std=0.0)
   result = search(jax.random.key(0), evaluate, jnp.zeros((1, 1)), jnp.asarray([0.5]))
   jax.effects_barrier()
   first, second = records[0][0][[3, 7]]
@@ -227,7 +228,7 @@ def test_infeasible_candidates_are_no_elites_beside_two_feasible_of_ten():
 
 def test_candidates_follow_the_distribution():
   evaluate, records = _recorded(_approach_target)
-  cem.constrained_cem(
+  _search(
     jax.random.key(0),
     evaluate,
     _TARGET,
@@ -259,14 +260,14 @@ def test_iterations_see_different_noise():
     jax.debug.callback(lambda data: keys.append(tuple(data.tolist())), jax.random.key_data(key))
     return _approach_target(candidates, key)
 
-  cem.constrained_cem(jax.random.key(0), evaluate, _ZEROS, jnp.asarray([1.0]), iterations=5)
+  _search(jax.random.key(0), evaluate, _ZEROS, jnp.asarray([1.0]), iterations=5)
   jax.effects_barrier()
   assert len(set(keys)) == 5
 
 
 def test_the_key_determines_the_result_with_vmap_or_without():
   keys = jax.random.split(jax.random.key(1), 16)
-  search = lambda key: cem.constrained_cem(key, _approach_target, _ZEROS, jnp.asarray([0.0]))
+  search = lambda key: _search(key, _approach_target, _ZEROS, jnp.asarray([0.0]))
   mapped, looped, again = jax.vmap(search)(keys), *(_search_many(_approach_target, limits=[0.0]) for _ in range(2))
   assert len(np.unique(looped.value)) == 16
   jax.tree.map(np.testing.assert_array_equal, looped, again)
@@ -279,4 +280,4 @@ def test_the_key_determines_the_result_with_vmap_or_without():
 )
 def test_settings_that_make_no_sense_are_refused(settings):
   with pytest.raises(ValueError, match=next(iter(settings))):
-    cem.constrained_cem(jax.random.key(0), _approach_target, _ZEROS, jnp.zeros((1,)), **settings)
+    _search(jax.random.key(0), _approach_target, _ZEROS, jnp.zeros((1,)), **settings)

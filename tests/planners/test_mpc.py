@@ -25,7 +25,7 @@ def _plan(planner, params, x=0.0, model=_MODEL):
 
 
 def _evaluate(params, plans, x=0.0, discount=1.0, cost_discount=1.0, model=_MODEL, common_noise=True):
-  evaluate = jax.jit(functools.partial(mpc.evaluate_plans, model, common_noise=common_noise))
+  evaluate = jax.jit(functools.partial(mpc.evaluate_plans, model, noise_scale=1.0, common_noise=common_noise))
   return evaluate(params, fakes.start_state(x), jnp.asarray(plans), _KEY, discount, cost_discount)
 
 

@@ -21,7 +21,7 @@ def _init(network):
 
 class TestCritic:
   def test_paper_s_network(self):
-    params = jax.eval_shape(lambda key: critics.make_critic().init(key, 230), jax.random.key(0))
+    params = jax.eval_shape(lambda key: critics.make_critic(critics.Critic).init(key, 230), jax.random.key(0))
     shapes = sorted(x.shape for x in jax.tree.leaves(params) if len(x.shape) == 2)
     assert shapes == [(230, 400), (400, 1), (400, 400), (400, 400)]
 

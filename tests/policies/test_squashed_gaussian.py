@@ -65,7 +65,7 @@ class TestSquashedGaussian:
 
 class TestPolicy:
   def test_paper_s_network(self):
-    policy = squashed_gaussian.make_policy(2)
+    policy = squashed_gaussian.make_policy(2, squashed_gaussian.SquashedGaussianPolicy)
     params = jax.eval_shape(lambda key: policy.init(key, 230), jax.random.key(0))
     shapes = sorted(x.shape for x in jax.tree.leaves(params) if len(x.shape) == 2)
     assert shapes == [(230, 400), (400, 4), (400, 400), (400, 400), (400, 400)]  # 4 hidden layers, then mean and std.
