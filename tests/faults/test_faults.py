@@ -49,6 +49,7 @@ def test_a_full_disk(random):
   _assert_good(result, 1)
 
 
+@pytest.mark.slow
 def test_an_episode_that_only_the_newest_checkpoint_needs(gather):
   _assert_good(scenarios.lost_episodes(*gather, damages=[injection.delete]), 1)
 

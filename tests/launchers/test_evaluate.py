@@ -83,7 +83,8 @@ def test_videos_and_a_prediction_are_written(evaluated):
   for i in range(2):
     assert (results / f'step_000000001000-episode_{i}.mp4').stat().st_size > 1000
   content = json.loads((results / 'step_000000001000-prediction.json').read_text())
-  assert content['environment_steps'] == 1000 and len(content['errors']['vector']['model']) == 16  # 21 time steps, 5 seen.
+  # Of 21 time steps, 5 are seen.
+  assert content['environment_steps'] == 1000 and len(content['errors']['vector']['model']) == 16
   assert (results / 'step_000000001000-prediction.png').exists()
 
 
