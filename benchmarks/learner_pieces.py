@@ -52,7 +52,7 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   replay.add(stand_ins.random_episode(environment, 2 * replay.sequence_length, np.random.default_rng(0)))
   dataset: Any = builder.make_dataset(replay)
   learner: Any = builder.make_learner(dataset, seed=0)
-  batch = next(dataset)
+  batch = next(dataset.batches(1))
   state = learner.save()
   state = state._replace(posterior=_with_snapshots(state.posterior))
 
@@ -61,9 +61,9 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
   num_starts = parts['num_start_states'] or batch.reward.size
   batch_size, length = batch.reward.shape
   model = parts['networks'].world_model
-  num_decoded = batch_size * min(model.decoded_steps or length, length)
-  ahead = min(model.overshooting_steps, length - 1)
-  num_overshot = batch_size * ahead * min(model.overshooting_starts, length - ahead)
+  num_decoded = batch_size * min(model._decoded_steps or length, length)
+  ahead = min(model._overshooting_steps, length - 1)
+  num_overshot = batch_size * ahead * min(model._overshooting_starts, length - ahead)
   counts = flops.learner(
     jax.eval_shape(parts['posterior'].current, state.posterior),
     state.policy.params,

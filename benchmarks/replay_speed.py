@@ -76,8 +76,9 @@ def measure(
   for _ in range(num_episodes):
     replay.add(stand_ins.random_episode(environment, episode_steps, rng))
   dataset: Any = builder.make_dataset(replay)
-  batch = next(dataset)
-  samples = np.median([_timed(lambda: jax.block_until_ready(next(dataset))) for _ in range(updates * rounds)], axis=0)
+  batch = next(dataset.batches(1))
+  sample = lambda: jax.block_until_ready(next(dataset.batches(1)))
+  samples = np.median([_timed(sample) for _ in range(updates * rounds)], axis=0)
 
   watched = _WatchedReplay(replay)
   learner = watched.learner = builder.make_learner(builder.make_dataset(watched), seed=0)
