@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks import run_shares
 import gin
-from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.config import configuration
 from lambda_kit.environments.processes import parallel
 from lambda_kit.logs import loggers
@@ -146,7 +146,7 @@ def _take_steps(environments: parallel.ParallelEnvironments, num_steps: int) -> 
   return time.perf_counter() - begin
 
 
-class _TimedLearner(run_shares.TimedLearner, core.OnPolicyLearner):
+class _TimedLearner(run_shares.TimedLearner, interfaces.OnPolicyLearner):
   """Times updates, also of learners that are given rollouts."""
 
   def collect(self, rollout: types.Rollout) -> None:

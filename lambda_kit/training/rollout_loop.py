@@ -10,6 +10,7 @@ import gin
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.analysis.metrics import scores
 from lambda_kit.environments.processes import parallel
@@ -44,7 +45,7 @@ class RolloutLoop(environment_loop.Loop):
     num_environments: int = 30,
     num_processes: int = 1,
   ):
-    if not isinstance(parts.learner, core.OnPolicyLearner):
+    if not isinstance(parts.learner, interfaces.OnPolicyLearner):
       raise ValueError(
         f'RolloutLoop needs an on-policy agent, and {type(parts.learner).__name__} is not one: bind '
         'experiment.agent = @OnPolicyAgent(), or leave experiment.loop_factory as it is.'

@@ -13,6 +13,7 @@ from lambda_kit import errors
 from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import acting
 from lambda_kit.agents.on_policy import gaussian
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import learning
 from lambda_kit.agents.on_policy import ppo
 
@@ -26,7 +27,7 @@ class OnPolicyAgent:
   all of them, and the Fisher matrix an eighth of the steps; and observations are normalised.
   """
 
-  policy_optimizer: core.PolicyOptimizer = ppo.Ppo()  # `Ppo`, `Trpo` or `Cpo`; the first two have a `solver`.
+  policy_optimizer: interfaces.PolicyOptimizer = ppo.Ppo()  # `Ppo`, `Trpo` or `Cpo`; the first two have a `solver`.
   policy_factory: Callable[..., Any] = gaussian.GaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = gaussian.ObservationCritic  # A Haiku module.
   discount: float = 0.99  # Of rewards, per agent step.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import gin
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trpo
 from lambda_kit.agents.on_policy import trust_region
@@ -76,7 +77,7 @@ def solve_dual(q: types.Array, r: types.Array, s: types.Array, c: types.Array, d
 
 
 @gin.register
-class Cpo(core.PolicyOptimizer[tuple[()]]):
+class Cpo(interfaces.PolicyOptimizer[tuple[()]]):
   """One step that improves the return as far as trust region and constraint allow, to first order.
 
   The step is shortened until the KL divergence is within its target, the cost rises no further than the limit allows

@@ -13,6 +13,7 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.on_policy import gae
 from lambda_kit.agents.on_policy import gaussian
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.models import normalizer
 from lambda_kit.models import optimizers
@@ -43,7 +44,7 @@ class CriticTraining(NamedTuple):
   batch_size: int | None  # Agent steps drawn at random for each iteration; None for all.
 
 
-class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
+class OnPolicyLearner(interfaces.OnPolicyLearner[OnPolicyState]):
   """Learns from one rollout at a time.
 
   Args:
@@ -61,7 +62,7 @@ class OnPolicyLearner(core.OnPolicyLearner[OnPolicyState]):
   def __init__(
     self,
     networks: gaussian.OnPolicyNetworks,
-    policy_optimizer: core.PolicyOptimizer,
+    policy_optimizer: interfaces.PolicyOptimizer,
     limits: np.ndarray,
     returns: Returns,
     critic_training: CriticTraining,

@@ -11,6 +11,7 @@ import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents import naming
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.models import optimizers
 from lambda_kit.safety import unconstrained
@@ -31,7 +32,7 @@ class _Progress(NamedTuple):
 
 
 @gin.register
-class Ppo(core.PolicyOptimizer[PpoState]):
+class Ppo(interfaces.PolicyOptimizer[PpoState]):
   """Gradient steps on the clipped surrogate, until the KL divergence from the initial policy is too large.
 
   The step that goes too far is kept, as in safety-starter-agents.

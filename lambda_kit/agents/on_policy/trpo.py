@@ -10,6 +10,7 @@ import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents import naming
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import surrogates
 from lambda_kit.agents.on_policy import trust_region
 from lambda_kit.safety import unconstrained
@@ -20,7 +21,7 @@ class TrpoState(NamedTuple):
 
 
 @gin.register
-class Trpo(core.PolicyOptimizer[TrpoState]):
+class Trpo(interfaces.PolicyOptimizer[TrpoState]):
   """One natural gradient step to the border of the trust region, shortened by a line search.
 
   With g the gradient of the loss and H the Fisher matrix, x = -sqrt(2 delta / (g^T H^-1 g)) H^-1 g. Of its

@@ -4,7 +4,7 @@ import dm_env
 import numpy as np
 import pytest
 
-from lambda_kit import core
+from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import rollouts
 from lambda_kit.environments.processes import serial
 from lambda_kit.training import rollout_loop
@@ -13,7 +13,7 @@ from tests.fakes import loops
 from tests.fakes import specs
 
 
-class Recorder(loops.Recorder, core.OnPolicyLearner):
+class Recorder(loops.Recorder, interfaces.OnPolicyLearner):
   """Acts by numbers that say which step and which row they are of, and keeps rollouts."""
 
   def __init__(self):
