@@ -20,6 +20,7 @@ from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import point
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import variational
+from lambda_kit.posteriors import width
 from lambda_kit.replay import buffer
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds

@@ -182,22 +182,14 @@ class Learner(VariableSource, Generic[State]):
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` gradient steps and returns metrics to log."""
 
-  def observe_episode(self, cost_return: np.ndarray) -> None:
-    """Told after each episode of training what it cost, [C]. Most learners need not know."""
+  def observe_episode(self, episode: types.Trajectory) -> None:
+    """Shows an episode of training that has ended, [T + 1, ...], before it enters the replay. Most ignore it."""
 
   @abc.abstractmethod
   def save(self) -> State: ...
 
   @abc.abstractmethod
   def restore(self, state: State) -> None: ...
-
-
-class OnPolicyLearner(Learner[State]):
-  """A learner whose updates each need new data of the current variables."""
-
-  @abc.abstractmethod
-  def collect(self, rollout: types.Rollout) -> None:
-    """Takes the data of the next update, which `step(1)` then learns from."""
 
 
 class Adder(abc.ABC):
@@ -275,6 +267,13 @@ class WorldModel(abc.ABC):
     """Means of observations for features [..., F]: images [..., height, width, 3] in [-0.5, 0.5], vectors [..., D]."""
 
   @abc.abstractmethod
+  def log_likelihood(self, params: Params, features: types.Array, came: types.Trajectory) -> dict[str, types.Array]:
+    """Log likelihoods [...] of what came in states with `features` [..., F], by what is predicted, up to constants.
+
+    'reward'; 'cost', summed over C; and the parts of `came.observation`, which may be left out.
+    """
+
+  @abc.abstractmethod
   def imagination_params(self, params: Params) -> Params:
     """The part of `params` that `imagine_step` and `predict` need: what the posterior has to sample."""
 
@@ -324,6 +323,26 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
 class PosteriorFactory(Protocol):
   def __call__(self, select: Callable[[Params], Params]) -> Posterior:
     """`select` picks the part of all parameters that is to be sampled."""
+
+
+WidthState = TypeVar('WidthState')
+
+
+class Width(abc.ABC, Generic[WidthState]):
+  """How wide the posterior is: a factor of its covariance."""
+
+  scales: tuple[float, ...]  # K factors at which new episodes are scored.
+
+  @abc.abstractmethod
+  def init(self) -> WidthState: ...
+
+  @abc.abstractmethod
+  def scale(self, state: WidthState) -> types.Array | None:
+    """The factor, []; None leaves the posterior as it is."""
+
+  @abc.abstractmethod
+  def observe(self, state: WidthState, log_likelihood: Mapping[str, types.Array]) -> WidthState:
+    """After an episode that no model has learned from: its log likelihood at each scale [K], by what is predicted."""
 
 
 # Algorithm 1, line 7, for one start state: maps an estimate for each posterior sample, [N], to weights [N]. The bound
@@ -377,22 +396,6 @@ class Feedback(abc.ABC, Generic[FeedbackState]):
     """After an episode of training."""
 
 
-class PolicyOptimizer(abc.ABC, Generic[State]):
-  """Improves a policy by the data that it has just gathered: PPO, TRPO, CPO. Holds settings, not arrays."""
-
-  @abc.abstractmethod
-  def init(self, params: Params, num_constraints: int) -> State: ...
-
-  @abc.abstractmethod
-  def update(
-    self, state: State, params: Params, apply: Callable[..., Any], batch: Any, costs: Any, key: Key
-  ) -> tuple[State, Params, dict[str, types.Array]]:
-    """Improves `params`, of which `apply` makes a distribution over actions. Pure.
-
-    `batch` and `costs` are those of `agents.on_policy.surrogates`. Returns the new state and parameters, and metrics.
-    """
-
-
 # Converts the limits on episodes' costs into what discounted cost values are compared with, [C], given their discount.
 Budget = Callable[[EnvironmentSpec, float], np.ndarray]
 
@@ -443,7 +446,8 @@ class AgentBuilder(abc.ABC):
     """
     return None
 
-  def make_adder(self, replay: Any) -> Adder | None:
+  def make_adder(self, replay: Any, learner: Learner | None = None) -> Adder | None:
+    """Where actors put what they see; `learner` is shown each episode before it enters the replay."""
     return None
 
   def make_dataset(self, replay: Any) -> Dataset | None:

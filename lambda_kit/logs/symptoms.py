@@ -231,6 +231,43 @@ class CostMismatch(_ConstraintSymptom):
 
 @gin.register
 @dataclasses.dataclass(frozen=True)
+class HeldOutMismatch(_ConstraintSymptom):
+  """Models are wrong about the costs of episodes that they have not learned from."""
+
+  name: ClassVar[str] = 'held_out_mismatch'
+  metrics: ClassVar[Sequence[str]] = ('held_out_forecast', 'held_out_came')
+  max_ratio: float = 1.5  # Between forecast and what came, in either direction.
+  relevance: float = 0.5  # Episodes cost, or would cost by the forecast, at least this fraction of the limit.
+  window: int = 20  # The ratio is exceeded in all of these rows.
+
+  def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
+    forecast = _series(rows, f'held_out_forecast/{i}', self.window)
+    came = _series(rows, f'held_out_came/{i}', self.window)
+    costs = _series(rows, f'cost_return/{i}', self.window)
+    if forecast is None or came is None or costs is None:
+      return None
+    over, under = np.all(forecast > self.max_ratio * came), np.all(self.max_ratio * forecast < came)
+    if not (over or under) or np.mean(costs) * (self.max_ratio if over else 1.0) < self.relevance * task.cost_limits[i]:
+      return None
+    seen = (
+      f'In new episodes the models foretold a cost{task.of(i)} of {forecast[-1]:.2g} over the horizon, and '
+      f'{came[-1]:.2g} came (means over recent episodes), more than a factor of {self.max_ratio:g} apart for '
+      f'{self.window} rows.'
+    )
+    if over:
+      return (
+        f'{seen} The constraint is stricter than its limit. Set BernoulliCost.correct_for_weight = True, or lower '
+        'LambdaAgent.horizon if only steps far ahead are wrong (held_out_forecast_ahead).'
+      )
+    return (
+      f'{seen} The limit will be exceeded. Use LambdaAgent.feedback = @IntegralFeedback(), take more updates '
+      '(PeriodicUpdates.updates), or set RecurrentWorldModel.overshooting_steps if only steps far ahead are wrong '
+      '(held_out_forecast_ahead).'
+    )
+
+
+@gin.register
+@dataclasses.dataclass(frozen=True)
 class ExplodingKl:
   """The KL between the model's posterior and prior states grows suddenly."""
 
@@ -323,6 +360,7 @@ DEFAULT_SYMPTOMS: tuple[Symptom, ...] = (
   IdleMultiplier(),
   SilentCostHead(),
   CostMismatch(),
+  HeldOutMismatch(),
   ExplodingKl(),
   ReplayStarvation(),
   NonFiniteGradients(),

@@ -35,6 +35,7 @@ class _Functions(NamedTuple):
   evaluate: Any
   change: Any
   predict: Any
+  log_likelihood: Any
 
 
 @gin.register
@@ -97,7 +98,7 @@ class FeedForwardWorldModel(core.WorldModel):
         log_probs['vector'] = changes.log_prob(vector[:, 1:] - vector[:, :-1])
         return log_probs, predictions, changes.mean
 
-      return evaluate, _Functions(evaluate, change, heads.predict)
+      return evaluate, _Functions(evaluate, change, heads.predict, heads.log_likelihood)
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
@@ -160,6 +161,13 @@ class FeedForwardWorldModel(core.WorldModel):
   def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
     del params
     return {'vector': features[..., : self._size]}
+
+  def log_likelihood(
+    self, params: core.Params, features: types.Array, came: types.Trajectory
+  ) -> dict[str, types.Array]:
+    """States are drawn, and have no likelihood of observations themselves."""
+    log_probs = self._functions.log_likelihood(params, features, came)
+    return log_probs | {'reward': self._reward_scale * log_probs['reward']}
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return params

@@ -27,6 +27,13 @@ class Prediction(Protocol):
     """The expected target, with the target's shape."""
 
 
+class CostPrediction(Prediction, Protocol):
+  """A distribution over costs [..., C]."""
+
+  def log_likelihood(self, target: types.Array) -> types.Array:
+    """The log probability of a target, [...], without the weights that the term of the ELBO may have."""
+
+
 class HeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of a scalar, [...]."""
 
@@ -34,7 +41,7 @@ class HeadFactory(Protocol):
 
 
 class CostHeadFactory(Protocol):
-  """Makes a module that maps features [..., F] to a `Prediction` of all costs, [..., C]."""
+  """Makes a module that maps features [..., F] to a `CostPrediction`."""
 
   def __call__(self, *, num_constraints: int, action_repeat: int, name: str) -> hk.Module: ...
 
@@ -77,6 +84,8 @@ class NormalCosts:
     chex.assert_equal_shape([self.mean, target])
     return distributions.normal_log_prob(target, self.mean).sum(axis=-1)
 
+  log_likelihood = log_prob
+
   def expectation(self) -> types.Array:
     return self.mean
 
@@ -99,9 +108,16 @@ class BernoulliCosts:
 
   def log_prob(self, target: types.Array) -> types.Array:
     """Weighted, and summed over costs, [...]. `target` [..., C] is the sum over repeated simulator steps."""
+    return self._log_prob(target, self.logits, self.unsafe_weight)
+
+  def log_likelihood(self, target: types.Array) -> types.Array:
+    """That of q, in which all steps weigh the same, summed over costs, [...]."""
+    return self._log_prob(target, self.logits - math.log(self.unsafe_weight), 1.0)
+
+  def _log_prob(self, target: types.Array, logits: types.Array, unsafe_weight: float) -> types.Array:
     unsafe = jnp.minimum(target / self.action_repeat, 1.0) if self.count_repeats else (target > 0).astype(jnp.float32)
-    log_prob_of = lambda event: distributions.bernoulli_log_prob(jnp.full_like(self.logits, event), self.logits)
-    return (self.unsafe_weight * unsafe * log_prob_of(1.0) + (1.0 - unsafe) * log_prob_of(0.0)).sum(axis=-1)
+    log_prob_of = lambda event: distributions.bernoulli_log_prob(jnp.full_like(logits, event), logits)
+    return (unsafe_weight * unsafe * log_prob_of(1.0) + (1.0 - unsafe) * log_prob_of(0.0)).sum(axis=-1)
 
   def probability(self) -> types.Array:
     """The probability of an unsafe step, [..., C]."""
@@ -235,6 +251,13 @@ class Heads:
       cost=self._cost(features).expectation(),
       continuation=1.0 - self._terminal(features).expectation(),
     )
+
+  def log_likelihood(self, features: types.Array, came: types.Trajectory) -> dict[str, types.Array]:
+    """Of rewards and costs, [...] each."""
+    return {
+      'reward': self._reward(features).log_prob(came.reward),
+      'cost': self._cost(features).log_likelihood(came.cost),
+    }
 
   def evaluate(
     self, features: types.Array, batch: types.Trajectory

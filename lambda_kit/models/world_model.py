@@ -42,6 +42,7 @@ class _Functions(NamedTuple):
   imagine_step: Any
   predict: Any
   decode: Any
+  log_likelihood: Any
 
 
 @gin.register
@@ -157,7 +158,15 @@ class RecurrentWorldModel(core.WorldModel):
         projected_action = dynamics.project_action(action)
         return rssm.infer_step(dynamics, inference, state, projected_action, projected_embedding, noise)[0]
 
-      return observe, _Functions(observe, filter_, dynamics.step, heads.predict, decoder)
+      def log_likelihood(features, came):
+        log_probs = heads.log_likelihood(features, came)
+        log_probs['reward'] *= reward_scale
+        if came.observation:
+          decoded = decoders.log_probs(decoder(features), came.observation)
+          log_probs |= {part: observation_scale * value for part, value in decoded.items()}
+        return log_probs
+
+      return observe, _Functions(observe, filter_, dynamics.step, heads.predict, decoder, log_likelihood)
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
@@ -213,6 +222,12 @@ class RecurrentWorldModel(core.WorldModel):
 
   def decode(self, params: core.Params, features: types.Array) -> dict[str, types.Array]:
     return self._functions.decode(params, features)
+
+  def log_likelihood(
+    self, params: core.Params, features: types.Array, came: types.Trajectory
+  ) -> dict[str, types.Array]:
+    """Rewards and observations as the ELBO weighs them: a weight is a precision."""
+    return self._functions.log_likelihood(params, features, came)
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return hk.data_structures.filter(lambda module, *_: module.split('/')[0] in IMAGINATION_MODULES, params)

@@ -1,5 +1,6 @@
 """Collects time steps into episodes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from absl import logging
@@ -7,6 +8,7 @@ import dm_env
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import types
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes
 
@@ -21,13 +23,17 @@ class EpisodeAdder(core.Adder):
   Each environment needs its own adder; adders may share a buffer.
   """
 
-  def __init__(self, buffer: buffer_lib.EpisodeBuffer):
+  def __init__(
+    self, buffer: buffer_lib.EpisodeBuffer, observe_episode: Callable[[types.Trajectory], None] = lambda episode: None
+  ):
     """Waits for the first episode.
 
     Args:
       buffer: Gets the episodes.
+      observe_episode: Called with each episode [T + 1, ...] before the buffer gets it, but not with those cut short.
     """
     self._buffer = buffer
+    self._observe_episode = observe_episode
     self._fields = buffer.header.fields
     self._time_steps: list[dict[str, np.ndarray]] = []  # Of the unfinished episode.
 
@@ -59,7 +65,7 @@ class EpisodeAdder(core.Adder):
       raise
     self._time_steps.append(time_step)
     if next_timestep.last():
-      self._finish()
+      self._finish(is_complete=True)
 
   def cut(self) -> None:
     if self._time_steps:
@@ -89,10 +95,12 @@ class EpisodeAdder(core.Adder):
       raise ValueError(f'The replay refuses {name} with entries that are not finite: {value}.')
     return value
 
-  def _finish(self) -> None:
+  def _finish(self, is_complete: bool = False) -> None:
     time_steps, self._time_steps = self._time_steps, []
     if len(time_steps) < 2:
       return
     arrays = {name: np.stack([time_step[name] for time_step in time_steps]) for name in self._fields}
-    episode = episodes.Episode(**episodes.unflatten(arrays))
-    self._buffer.add(episode)
+    fields = episodes.unflatten(arrays)
+    if is_complete:
+      self._observe_episode(types.Trajectory(**fields))
+    self._buffer.add(episodes.Episode(**fields))

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lambda_kit import types
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
+from lambda_kit.posteriors import width
 from lambda_kit.replay import archive
 from lambda_kit.safety import feedback
 from tests.fakes import tiny
@@ -213,12 +215,60 @@ def test_a_batched_actor_keeps_its_rows_apart():
   assert not np.array_equal(play(changed)[2:, 0], actions[2:, 0])
 
 
+def _episode(num_steps):
+  """An episode of the built-in CMDP's shapes, made up."""
+  normal = lambda *shape: np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  length = num_steps + 1
+  return types.Trajectory(
+    observation={'vector': normal(length, 2)},
+    action=normal(length, 2),
+    reward=normal(length),
+    cost=np.zeros((length, 1), np.float32),
+    terminal=np.zeros(length, np.float32),
+  )
+
+
+def test_new_episodes_are_scored_and_decide_on_the_width():
+  parts = tiny.Parts(width=width.LearnedWidth(scales=(1.0, 9.0), rate=0.5))
+  assert 'posterior_scale' not in parts.learner.step(4)  # Nothing that was played since can be scored.
+  parts.learner.observe_episode(_episode(12))
+  metrics = parts.learner.step(1)
+  by_scale = [metrics[f'held_out_log_likelihood/cost/{scale}'] for scale in (1, 9)]
+  assert by_scale[0] != by_scale[1]
+  expected = 3.0 if by_scale[1] > by_scale[0] else 1.0  # Half-way from 1 to 9, or where it was.
+  assert metrics['posterior_scale'] == pytest.approx(expected)
+  assert metrics['held_out_came/0'] == 0.0 and metrics['held_out_forecast/0'] > 0.0
+  state = jax.tree.map(np.array, parts.learner.save())
+  again = tiny.Parts(width=width.LearnedWidth(scales=(1.0, 9.0), rate=0.5))
+  again.learner.restore(state)
+  jax.tree.map(np.testing.assert_array_equal, again.learner.save().held_out, state.held_out)
+  parts.learner.observe_episode(_episode(2))  # Shorter than the horizon: nothing to score.
+  jax.tree.map(np.testing.assert_array_equal, parts.learner.save().held_out, state.held_out)
+
+
+def test_models_are_drawn_at_the_width():
+  parts = tiny.Parts(width=width.LearnedWidth(scales=(1.0, 9.0)))
+  parts.learner.step(6)
+  state = parts.learner.save()
+  (narrow,) = parts.learner.get_variables(['samples'])
+  parts.learner.restore(state._replace(width=state.width._replace(log_scale=jnp.log(9.0))))
+  (wide,) = parts.learner.get_variables(['samples'])
+  spread = lambda samples: np.sqrt(sum(np.sum(np.var(leaf, axis=0)) for leaf in jax.tree.leaves(samples)))
+  assert spread(wide) == pytest.approx(3.0 * spread(narrow), rel=1e-3)
+
+
+def test_rewards_may_have_samples_of_their_own():
+  parts = tiny.Parts(num_samples=2, num_reward_samples=1, width=width.LearnedWidth())
+  metrics = parts.learner.step(4)
+  assert metrics['value_spread'] == 0.0 and metrics['cost_value_spread/0'] > 0.0  # Of one sample, and of two.
+
+
 def test_costs_of_episodes_correct_the_budgets_and_are_saved(constrained):
   parts = constrained
   parts.learner.step(1)
   state = parts.learner.save()
   awake = state.feedback._replace(may_tighten=jnp.ones_like(state.feedback.may_tighten))
   parts.learner.restore(state._replace(feedback=awake))
-  parts.learner.observe_episode(np.full(2, 1e6))
+  parts.learner.observe_episode(_episode(num_steps=12)._replace(cost=np.full((13, 2), 1e6, np.float32)))
   assert parts.learner.step(1)['budget_share/0'] == pytest.approx(np.exp(-0.05), rel=1e-5)
   np.testing.assert_allclose(parts.learner.save().feedback.log_share, [-0.05, -0.05], rtol=1e-5)

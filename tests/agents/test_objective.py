@@ -46,7 +46,7 @@ def _run(request):
     else policy_gradients.SelectedGradient(chunk_size=2, block_size=1)
   )
 
-  def run(k, thetas, starts, objective, solver_state=None):
+  def run(k, thetas, starts, objective, solver_state=None, **models):
     problem = objective_lib.PolicyProblem(
       objective,
       1,
@@ -60,6 +60,7 @@ def _run(request):
       target_cost_values=lambda features: _TARGET_VC * features,
       solver_state=objective.solver.init(1) if solver_state is None else solver_state,
       devices=devices.Devices(),
+      **models,
     )
     noise_key, select_key = jax.random.split(jax.random.PRNGKey(0))
     noise = imagination.draw_noise(noise_key, 1, objective.horizon, len(starts), num_actions=1, state_noise_size=1)
@@ -137,6 +138,22 @@ def test_reward_and_cost_select_independently(run):
   _, _, (critic, cost_critics) = run(0.0, [0.5, 1.5], [1.0], _objective(cost_bound=bounds.LowerBound()))
   np.testing.assert_allclose(critic.features[0, 1, 0], 1.5)
   np.testing.assert_allclose(cost_critics.features[0, 0, 1, 0], 0.5)
+
+
+def test_rewards_and_costs_may_have_models_of_their_own(run):
+  """The largest of all thetas is for costs alone, the smallest for rewards."""
+  thetas, k = [0.5, 1.0, 1.5], 0.3
+  solver = primal_dual.PrimalDual()
+  state = jax.tree.map(lambda x: jnp.full_like(x, 2.0), solver.init(1))
+  gradient, outcome, (critic, cost_critics) = run(
+    k, thetas, [1.0], _objective(solver=solver, horizon=1), state, reward_models=slice(1), cost_models=slice(1, None)
+  )
+  # As above, with s_0 = 1: dJ/dk = 1 + 0.9 * 3 and dJ_c/dk = 2 + 0.8 * 5, whatever theta.
+  assert gradient == pytest.approx(-(1 + _GAMMA * _V) + 2 * (2 + _COST_GAMMA * _VC), rel=1e-5)
+  assert outcome.metrics['objective'] == pytest.approx((1 + _GAMMA * _V) * (0.5 + k), rel=1e-5)
+  assert outcome.cost_values[0] == pytest.approx((2 + _COST_GAMMA * _VC) * (1.5 + k), rel=1e-5)
+  np.testing.assert_allclose(critic.targets, [[(1 + _GAMMA * _TARGET_V) * (0.5 + k)]], rtol=1e-5)
+  np.testing.assert_allclose(cost_critics.targets, [[[(2 + _COST_GAMMA * _TARGET_VC) * (1.5 + k)]]], rtol=1e-5)
 
 
 def test_the_penalty_enters_the_gradient(run):

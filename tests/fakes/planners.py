@@ -79,5 +79,8 @@ class LinearModel(core.WorldModel):
   def decode(self, params, features):
     raise NotImplementedError
 
+  def log_likelihood(self, params, features, came):
+    raise NotImplementedError
+
   def imagination_params(self, params):
     return params

@@ -55,6 +55,18 @@ def test_entries_of_a_moment_belong_together(actions, terminates):
   assert episode.observation['image'].dtype == np.uint8
 
 
+def test_episodes_are_shown_before_they_are_stored_and_only_if_they_ended():
+  shown = []
+  buffer = buffer_lib.EpisodeBuffer(fakes.HEADER, seed=0, sequence_length=2)
+  adder = adder_lib.EpisodeAdder(buffer, lambda episode: shown.append((buffer.num_episodes, episode)))
+  _play(fakes.EchoEnvironment(3), adder, [0.1, 0.2, 0.3])
+  _play(fakes.EchoEnvironment(3), adder, [0.1, 0.2])
+  adder.cut()
+  ((stored, episode),) = shown
+  assert stored == 0 and buffer.num_episodes == 2
+  np.testing.assert_array_equal(episode.action, _stored(buffer)[0].action)
+
+
 @pytest.mark.parametrize('terminates', [False, True])
 def test_stored_actions_replay_the_episodes_of_an_environment(terminates):
   """Through the environment loop: the stored actions lead the same environment to all the stored moments."""

@@ -75,8 +75,10 @@ class LambdaBuilder(core.AgentBuilder):
         replay.add(episode)
     return replay
 
-  def make_adder(self, replay: buffer_lib.EpisodeBuffer) -> adder_lib.EpisodeAdder:
-    return adder_lib.EpisodeAdder(replay)
+  def make_adder(self, replay: buffer_lib.EpisodeBuffer, learner: core.Learner | None = None) -> adder_lib.EpisodeAdder:
+    return (
+      adder_lib.EpisodeAdder(replay) if learner is None else adder_lib.EpisodeAdder(replay, learner.observe_episode)
+    )
 
   def make_dataset(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
     return dataset_lib.ReplayDataset(replay, self._config.batch_size, device=self._devices.batch_sharding)
@@ -86,6 +88,7 @@ class LambdaBuilder(core.AgentBuilder):
     return learning.LambdaLearner(
       networks=self._networks,
       posterior=config.posterior_factory(select=self._networks.world_model.imagination_params),
+      width=config.width,
       objective=objective_lib.Objective(
         reward_bound=config.reward_bound,
         cost_bound=config.cost_bound,
@@ -98,7 +101,8 @@ class LambdaBuilder(core.AgentBuilder):
         horizon=config.horizon,
         entropy_scale=config.entropy_scale,
       ),
-      policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
+      policy_gradient=config.policy_gradient
+      or policy_gradients.default_gradient(config.num_samples + (config.num_reward_samples or 0)),
       optimizers=learning.Optimizers(
         policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
         critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
@@ -106,6 +110,7 @@ class LambdaBuilder(core.AgentBuilder):
       ),
       target_update=config.target_update,
       num_samples=config.num_samples,
+      num_reward_samples=config.num_reward_samples,
       shared_noise=config.shared_noise,
       filter_with_mean=config.filter_with_mean,
       num_start_states=config.num_start_states,

@@ -12,6 +12,7 @@ from lambda_kit.policies import critic
 from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import targets
 from lambda_kit.posteriors import swag
+from lambda_kit.posteriors import width
 from lambda_kit.replay import buffer
 from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
@@ -26,6 +27,7 @@ class LambdaConfig:
   # The parts.
   world_model_factory: core.WorldModelFactory = world_model.RecurrentWorldModel  # p(s' | s, a, theta), and heads.
   posterior_factory: core.PosteriorFactory = swag.Swag  # p(theta | D).
+  width: core.Width = width.FixedWidth()  # Of the posterior.
   reward_bound: core.Bound = bounds.UpperBound()  # Over the N posterior samples, for each start state.
   cost_bound: core.Bound = bounds.UpperBound()  # Likewise, for each cost independently.
   solver: core.ConstraintSolver = augmented_lagrangian.AugmentedLagrangian()  # Of the constrained problem.
@@ -44,6 +46,8 @@ class LambdaConfig:
   # The data of an update.
   batch_size: int = 32  # B
   num_samples: int = 5  # N
+  # Further samples, of the posterior's own width, by which rewards are valued; None takes those of costs.
+  num_reward_samples: int | None = None
   # Whether the N models imagine with the same noise. They then differ by their weights alone; in the paper, each
   # trajectory has noise of its own, and bounds also select on that.
   shared_noise: bool = False
@@ -85,6 +89,8 @@ class LambdaConfig:
     for name in ('num_samples', 'horizon', 'batch_size', 'updates_per_call'):
       if getattr(self, name) < 1:
         raise ValueError(f'LambdaAgent.{name} must be at least 1, got {getattr(self, name)}.')
+    if self.num_reward_samples is not None and self.num_reward_samples < 1:
+      raise ValueError(f'LambdaAgent.num_reward_samples must be at least 1, or None, got {self.num_reward_samples}.')
     if self.model_only_updates < 0:
       raise ValueError(f'LambdaAgent.model_only_updates must not be negative, got {self.model_only_updates}.')
     precision_lib.get_policy(self.precision)  # Refuses what the agent can't be trained with.

@@ -14,6 +14,7 @@ from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
+from lambda_kit.agents.lambda_ import held_out as held_out_lib
 from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.agents.lambda_ import objective as objective_lib
@@ -42,6 +43,8 @@ class LearnerState(NamedTuple):
   target_cost_critics: core.Params
   solver: Any
   feedback: Any
+  width: Any
+  held_out: held_out_lib.HeldOut
   updates: types.Array  # []
   key: core.Key
 
@@ -60,6 +63,7 @@ Update = Callable[[LearnerState, types.Trajectory], tuple[LearnerState, dict[str
 def make_init(
   networks: networks_lib.LambdaNetworks,
   posterior: core.Posterior,
+  width: core.Width,
   objective: objective_lib.Objective,
   optimizers: Optimizers,
 ) -> Callable[[core.Key], LearnerState]:
@@ -80,6 +84,13 @@ def make_init(
       target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
       solver=objective.solver.init(networks.spec.num_constraints),
       feedback=objective.feedback.init(networks.spec.num_constraints),
+      width=width.init(),
+      held_out=held_out_lib.init(
+        held_out_lib.scored_parts(networks.spec.observations),
+        len(width.scales),
+        objective.horizon,
+        networks.spec.num_constraints,
+      ),
       updates=jnp.zeros((), jnp.int32),
       key=state_key,
     )
@@ -91,11 +102,13 @@ def make_update(
   *,
   networks: networks_lib.LambdaNetworks,
   posterior: core.Posterior,
+  width: core.Width,
   objective: objective_lib.Objective,
   policy_gradient: policy_gradients.PolicyGradient,
   optimizers: Optimizers,
   target_update: targets.TargetUpdate,
   num_samples: int,
+  num_reward_samples: int | None,
   shared_noise: bool,
   num_start_states: int | None,
   model_only_updates: int,
@@ -126,12 +139,19 @@ def make_update(
     start = devices.split(_start_states(output.states, num_start_states, start_key))
     shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
     budgets = shares * objective.budgets
+    samples = posterior.sample(posterior_state, sample_key, num_samples, width.scale(state.width))
+    if num_reward_samples is not None:
+      # What is not known of weights spoils imagined rewards: these are imagined at the posterior's own width.
+      own = posterior.sample(posterior_state, jax.random.fold_in(sample_key, 1), num_reward_samples)
+      samples = jax.tree.map(lambda *x: jnp.concatenate(x), own, samples)
     problem = objective_lib.PolicyProblem(
       objective=dataclasses.replace(objective, budgets=budgets),
       num_actions=networks.spec.num_actions,
       policy=networks.policy.apply,
       world_model=world_model,
-      samples=posterior.sample(posterior_state, sample_key, num_samples),
+      samples=samples,
+      reward_models=slice(num_reward_samples),
+      cost_models=slice(num_reward_samples or 0, None),
       start=start,
       value=lambda features: networks.critic.apply(state.critic.params, features),
       cost_values=lambda features: networks.cost_critics.apply(state.cost_critics.params, features),
@@ -143,7 +163,7 @@ def make_update(
     noise_key, select_key = jax.random.split(policy_key)
     noise = imagination.draw_noise(
       noise_key,
-      1 if shared_noise else num_samples,
+      1 if shared_noise else num_samples + (num_reward_samples or 0),
       objective.horizon,
       jax.tree.leaves(start)[0].shape[0],
       networks.spec.num_actions,
@@ -181,6 +201,8 @@ def make_update(
       target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
       solver=solver,
       feedback=feedback,
+      width=state.width,
+      held_out=state.held_out,
       updates=updates,
       key=key,
     )
@@ -199,11 +221,13 @@ class LambdaLearner(core.Learner[LearnerState]):
   Args:
     networks: World model, policy and critics.
     posterior: How the model's weights are learned and sampled.
+    width: How wide it is.
     objective: What the policy maximises.
     policy_gradient: How its gradient is computed, see `policy_gradients`.
     optimizers: Of the policy and the critics. The model's is the posterior's.
     target_update: Maps (online, target, updates) to new parameters of a target critic.
     num_samples: N.
+    num_reward_samples: Further samples, at the posterior's own width, for rewards; None to share those of costs.
     shared_noise: Whether all N models imagine with the same noise.
     filter_with_mean: Whether actors infer states with the posterior's mean, not with the weights in training.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
@@ -221,11 +245,13 @@ class LambdaLearner(core.Learner[LearnerState]):
     *,
     networks: networks_lib.LambdaNetworks,
     posterior: core.Posterior,
+    width: core.Width,
     objective: objective_lib.Objective,
     policy_gradient: policy_gradients.PolicyGradient,
     optimizers: Optimizers,
     target_update: targets.TargetUpdate,
     num_samples: int,
+    num_reward_samples: int | None,
     shared_noise: bool,
     filter_with_mean: bool,
     num_start_states: int | None,
@@ -243,11 +269,13 @@ class LambdaLearner(core.Learner[LearnerState]):
     update = make_update(
       networks=networks,
       posterior=posterior,
+      width=width,
       objective=objective,
       policy_gradient=policy_gradient,
       optimizers=optimizers,
       target_update=target_update,
       num_samples=num_samples,
+      num_reward_samples=num_reward_samples,
       shared_noise=shared_noise,
       num_start_states=num_start_states,
       model_only_updates=model_only_updates,
@@ -262,27 +290,50 @@ class LambdaLearner(core.Learner[LearnerState]):
 
     self._update = devices.jit(update, donate_argnums=(0,))
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
+    filtering = posterior.mean if filter_with_mean else posterior.current
+    belief = lambda state: dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
+
+    def observe_episode(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
+      key = jax.random.fold_in(state.key, 2)
+      scores = held_out_lib.score(
+        networks.world_model,
+        objective.cost_bound,
+        objective.horizon,
+        belief(state),
+        lambda scale: posterior.sample(state.posterior, key, num_samples, scale),
+        width.scales,
+        width.scale(state.width),
+        key,
+        episode,
+        num_steps,
+      )
+      return state._replace(
+        width=width.observe(state.width, scores.log_likelihood), held_out=held_out_lib.add(state.held_out, scores)
+      )
+
     limits = np.asarray(networks.spec.cost_limits, np.float32)
-    self._observe_episode = devices.jit(
+    self._horizon, self._scales = objective.horizon, width.scales
+    length = networks.spec.episode_length
+    self._episode_steps = None if length is None else -(-length // networks.spec.action_repeat)
+    self._width_scale = lambda state: width.scale(state.width)
+    self._feed_back = devices.jit(
       lambda state, cost_return: state._replace(
         feedback=objective.feedback.observe_episode(state.feedback, cost_return, limits)
       ),
       donate_argnums=(0,),
     )
-    filtering = posterior.mean if filter_with_mean else posterior.current
+    self._score_episode = devices.jit(observe_episode, donate_argnums=(0,))
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
-      'belief': devices.jit(
-        lambda state: jax.tree.map(
-          jnp.copy, dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
-        )
-      ),
+      'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, belief(state))),
       'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
       'samples': devices.jit(
-        lambda state: posterior.sample(state.posterior, jax.random.fold_in(state.key, 1), num_samples)
+        lambda state: posterior.sample(
+          state.posterior, jax.random.fold_in(state.key, 1), num_samples, width.scale(state.width)
+        )
       ),
     }
-    self._state = devices.jit(make_init(networks, posterior, objective, optimizers))(key)
+    self._state = devices.jit(make_init(networks, posterior, width, objective, optimizers))(key)
 
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` updates; returns the means of their metrics."""
@@ -300,10 +351,15 @@ class LambdaLearner(core.Learner[LearnerState]):
           weights.append(1)
     rows = jax.device_get(rows)
     self._check_skips()
-    return {name: float(np.average([row[name] for row in rows], weights=weights)) for name in rows[0]}
+    means = {name: float(np.average([row[name] for row in rows], weights=weights)) for name in rows[0]}
+    return means | self._held_out_metrics()
 
-  def observe_episode(self, cost_return: np.ndarray) -> None:
-    self._state = self._observe_episode(self._state, np.asarray(cost_return, np.float32))
+  def observe_episode(self, episode: types.Trajectory) -> None:
+    num_steps = len(episode.reward) - 1
+    self._state = self._feed_back(self._state, np.sum(episode.cost, axis=0))
+    if num_steps >= self._horizon and int(self._state.updates):
+      pad = lambda x: np.pad(x, [(0, self._padded_steps(num_steps) - num_steps)] + [(0, 0)] * (x.ndim - 1))
+      self._state = self._score_episode(self._state, jax.tree.map(pad, episode), num_steps)
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
@@ -314,6 +370,21 @@ class LambdaLearner(core.Learner[LearnerState]):
 
   def restore(self, state: LearnerState) -> None:
     self._state = self._devices.replicate(state)
+
+  def _padded_steps(self, num_steps: int) -> int:
+    """The same for most episodes: each number of steps is a program of its own."""
+    most = self._episode_steps or 0
+    return most if num_steps <= most else 1 << (num_steps - 1).bit_length()
+
+  def _held_out_metrics(self) -> dict[str, float]:
+    """Nothing until an episode has been scored."""
+    held_out, scale = jax.device_get((self._state.held_out, self._width_scale(self._state)))
+    if not held_out.weight:
+      return {}
+    return {
+      'posterior_scale': 1.0 if scale is None else float(scale),
+      **{name: float(value) for name, value in held_out_lib.metrics(held_out, self._scales).items()},
+    }
 
   def _check_skips(self) -> None:
     state = self._devices.local(self._state)

@@ -48,6 +48,10 @@ class PolicyProblem:
   target_cost_values: Callable[[types.Array], types.Array]  # Likewise of the safety critics.
   solver_state: Any  # Multipliers lambda_k and penalty mu_k.
   devices: devices_lib.Devices  # On which start states are in parts.
+  reward_models: slice = dataclasses.field(
+    default_factory=lambda: slice(None)
+  )  # Of the N samples, those that rewards are bounded over.
+  cost_models: slice = dataclasses.field(default_factory=lambda: slice(None))  # Likewise costs.
 
 
 class Estimates(NamedTuple):
@@ -148,9 +152,9 @@ def lagrangian(
   objective = problem.objective
   weights = jax.lax.stop_gradient(jnp.mean(estimates.weights, axis=0))
   weights /= jnp.sum(weights)
-  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values)[0])
+  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values[problem.reward_models])[0])
   bound_cost = lambda values: jnp.sum(weights * bounds.apply_bound(objective.cost_bound, values)[0])
-  bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values)
+  bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values[problem.cost_models])
   penalty = objective.solver.penalty(problem.solver_state, bounded_costs, objective.budgets)
   loss = -bounded + penalty
   entropy = jnp.mean(estimates.entropy)
@@ -162,12 +166,12 @@ def lagrangian(
     'penalty': penalty,
     'entropy': entropy,
     'imagined_reward': jnp.mean(estimates.rewards),
-    'value_spread': _spread(estimates.values),
+    'value_spread': _spread(estimates.values[problem.reward_models]),
   }
   for i in range(bounded_costs.shape[0]):
     metrics[f'cost_value/{i}'] = bounded_costs[i]
-    metrics[f'imagined_cost/{i}'] = jnp.mean(estimates.costs[..., i])
-    metrics[f'cost_value_spread/{i}'] = _spread(estimates.cost_values[..., i])
+    metrics[f'imagined_cost/{i}'] = jnp.mean(estimates.costs[problem.cost_models, ..., i])
+    metrics[f'cost_value_spread/{i}'] = _spread(estimates.cost_values[problem.cost_models, ..., i])
   return loss, (bounded_costs, metrics)
 
 
@@ -178,9 +182,14 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
   weight to several samples, one of them is drawn by its weight for each start state: critics then cost the same
   whatever N is.
   """
-  features, estimates, objective = outcome.features, outcome.estimates, problem.objective
+  objective = problem.objective
 
-  def select(bound, values, rewards, target_value, discount):  # [N, S, H], [N, S, H]
+  def select(bound, models, values, rewards, target_value, discount):  # [N, S, H], [N, S, H]
+    of_models = lambda x: x[models]
+    features, continuations, weights = map(
+      of_models, (outcome.features, outcome.estimates.continuations, outcome.estimates.weights)
+    )
+    values, rewards = of_models(values), of_models(rewards)
     sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
     chosen = jax.random.categorical(key, jnp.log(sample_weights + 1e-20), axis=0)  # [S]
 
@@ -193,16 +202,24 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
       return CriticData(features=features[:, :-1], targets=targets, weights=weights[chosen, starts])
 
     return problem.devices.map(take, in_axes=(0, 2, 1, 1, 1), out_axes=0)(
-      chosen, features, rewards, estimates.continuations, estimates.weights
+      chosen, features, rewards, continuations, weights
     )
 
   def select_cost(values, costs, index):
     target_value = lambda features: problem.target_cost_values(features)[..., index]
-    return select(objective.cost_bound, values, costs, target_value, objective.cost_discount)
+    return select(objective.cost_bound, problem.cost_models, values, costs, target_value, objective.cost_discount)
 
+  estimates = outcome.estimates
   return jax.lax.stop_gradient(
     (
-      select(objective.reward_bound, estimates.values, estimates.rewards, problem.target_value, objective.discount),
+      select(
+        objective.reward_bound,
+        problem.reward_models,
+        estimates.values,
+        estimates.rewards,
+        problem.target_value,
+        objective.discount,
+      ),
       jax.vmap(select_cost, (-1, -1, 0))(estimates.cost_values, estimates.costs, jnp.arange(estimates.costs.shape[-1])),
     )
   )

@@ -1,0 +1,122 @@
+"""Scores of new episodes, against a naive reimplementation with a model whose answers can be written down."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lambda_kit import types
+from lambda_kit.agents.lambda_ import held_out
+from lambda_kit.models import normalizer
+from lambda_kit.safety import bounds
+from tests.fakes import linear
+
+_HORIZON = 2
+_ACTION = [0.5, -1.0, 0.35, 1.0, 0.0]  # a_0, ..., a_4.
+_OBSERVED = [1.0, 0.4, -0.2, 0.1, 0.9, 0.3]
+_REWARD = [0.0, 1.0, -0.5, 0.2, 0.3, 0.1]  # Of the moments 0, ..., 5.
+_COST = [0.0, 2.0, 0.0, 0.5, 1.0, 0.0]
+
+
+def _episode(padding=0):
+  pad = lambda values: np.asarray([*values, *[7.0] * padding], np.float32)
+  return types.Trajectory(
+    observation={'vector': pad(_OBSERVED)[:, None]},
+    action=pad([0.0, *_ACTION])[:, None],
+    reward=pad(_REWARD),
+    cost=pad(_COST)[:, None],
+    terminal=pad([0.0] * 6),
+  )
+
+
+def _thetas(scale):
+  """Two samples around 1."""
+  return 1.0 - math.sqrt(scale), 1.0 + math.sqrt(scale)
+
+
+def _score(scales=(1.0, 4.0), scale=None, **episode):
+  def sample(scale):
+    root = jnp.sqrt(1.0 if scale is None else scale)
+    return {'theta': 1.0 + root * jnp.array([-1.0, 1.0])}
+
+  filtering = {'model': {'theta': jnp.ones(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
+  return held_out.score(
+    linear.LinearModel(),
+    bounds.UpperBound(),
+    _HORIZON,
+    filtering,
+    sample,
+    scales,
+    scale,
+    jax.random.PRNGKey(0),
+    _episode(**episode),
+    jnp.asarray(5),
+  )
+
+
+def _naive(scale):
+  """Windows from o_0, ..., o_3: foretold states by sample, window and step."""
+  states = []
+  for theta in _thetas(scale):
+    windows = []
+    for start in range(4):
+      state, window = _OBSERVED[start], []
+      for step in range(_HORIZON):
+        state = theta * state + _ACTION[start + step]
+        window.append(state)
+      windows.append(window)
+    states.append(windows)
+  return np.array(states)  # [N, S, H]
+
+
+_CAME_REWARD, _CAME_COST = (
+  np.array([[series[start + step + 1] for step in range(_HORIZON)] for start in range(4)])
+  for series in (_REWARD, _COST)
+)
+
+
+@pytest.mark.parametrize('padding', [0, 3])
+def test_scores_are_those_of_a_naive_reimplementation(padding):
+  scores = _score(padding=padding)
+  for k, scale in enumerate((1.0, 4.0)):
+    states = _naive(scale)
+    for name, error in {'reward': _CAME_REWARD - states, 'cost': _CAME_COST - 2.0 * states}.items():
+      likelihood = np.log(np.mean(np.exp(-0.5 * error**2), axis=0))  # Of the mixture, step by step.
+      assert scores.log_likelihood[name][k] == pytest.approx(likelihood.mean(), abs=1e-4), (name, scale)
+  costs = 2.0 * _naive(1.0)  # The posterior's own width.
+  assert scores.log_loss == pytest.approx(-float(scores.log_likelihood['cost'][0]), abs=1e-6)
+  np.testing.assert_allclose(scores.forecast[:, 0], costs.mean(axis=(0, 1)), rtol=1e-4)
+  np.testing.assert_allclose(scores.came[:, 0], _CAME_COST.mean(axis=0), rtol=1e-5)
+  sums = costs.sum(axis=2)
+  assert scores.disagreement[0] == pytest.approx(sums.std(axis=0).mean(), rel=1e-4)
+  assert scores.bound[0] == pytest.approx(sums.max(axis=0).mean(), rel=1e-4)
+  assert scores.covered[0] == pytest.approx(np.mean(sums.max(axis=0) >= _CAME_COST.sum(axis=1)))
+  bins = np.searchsorted(held_out.BIN_EDGES, costs.mean(axis=0))
+  for g in range(5):
+    assert scores.bin_steps[g] == pytest.approx(np.mean(bins == g))
+    assert scores.bin_came[g] == pytest.approx(np.mean((bins == g) * _CAME_COST), rel=1e-5)
+
+
+def test_the_present_width_is_what_forecasts_are_of():
+  np.testing.assert_allclose(_score(scale=jnp.asarray(4.0)).forecast, _score(scales=(1.0,), scale=4.0).forecast)
+  assert _score(scale=jnp.asarray(4.0)).disagreement[0] > _score().disagreement[0]
+
+
+def test_averages_forget_and_are_not_biased_towards_nothing():
+  state = held_out.init((), 2, _HORIZON, 1)
+  scores = _score()
+  state = held_out.add(state, scores)
+  metrics = held_out.metrics(jax.device_get(state), (1.0, 4.0))
+  assert metrics['held_out_came/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean(), rel=1e-5)
+  assert metrics['held_out_came_ahead/0/2'] == pytest.approx(_CAME_COST[:, 1].mean(), rel=1e-5)
+  doubled = jax.tree.map(lambda x: 2.0 * x, scores)
+  state = held_out.add(state, doubled)
+  # The first weighs 19/20 of the second: (0.95 + 2) / 1.95.
+  metrics = held_out.metrics(jax.device_get(state), (1.0, 4.0))
+  assert metrics['held_out_came/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean() * 2.95 / 1.95, rel=1e-5)
+
+
+def test_pictures_are_not_scored():
+  assert held_out.scored_parts({'image': None, 'vector': None}) == ('vector',)
