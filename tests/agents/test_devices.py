@@ -16,7 +16,7 @@ from tests.fakes import tiny
 
 
 def _start(path, case, counts, num_devices, *options):
-  flags = f'--xla_force_host_platform_device_count={num_devices}'
+  flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={num_devices}'
   environment = dict(os.environ, XLA_FLAGS=flags, JAX_PLATFORMS='cpu')
   return subprocess.Popen(
     [sys.executable, '-m', 'tests.agents.sharded_updates', str(path), case, *counts, *options],

@@ -33,13 +33,14 @@ _BINDINGS = (
 
 def _start(workdir, steps, num_devices, *options):
   bindings = [f'--gin_bindings={binding}' for binding in (*_BINDINGS, f'ENVIRONMENT_STEPS = {steps}')]
+  flags = f'{os.environ.get("XLA_FLAGS", "")} --xla_force_host_platform_device_count={num_devices}'
   return subprocess.Popen(
     [sys.executable, 'launchers/run.py', '--gin_file=gin/tasks/grid.gin', *bindings, f'--workdir={workdir}', *options],
     cwd=_ROOT,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
-    env=dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS=f'--xla_force_host_platform_device_count={num_devices}'),
+    env=dict(os.environ, JAX_PLATFORMS='cpu', XLA_FLAGS=flags),
   )
 
 

@@ -107,7 +107,7 @@ def test_plans_of_all_iterations_meet_the_same_noise():
     arguments = fakes.stack_params(1, noise=1.0), _NOISY_MODEL, fakes.start_state(0.0), planner.initial_plan(1)
     return jax.jit(jax.vmap(lambda key: planner.plan(key, *arguments).value))(jax.random.split(_KEY, 16))
 
-  np.testing.assert_array_equal(values(1), values(9))
+  np.testing.assert_allclose(values(1), values(9), rtol=1e-6)  # Two programs: rounding differs.
 
 
 def test_the_mean_return_and_the_costliest_sample_count():

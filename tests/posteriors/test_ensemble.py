@@ -42,7 +42,8 @@ def test_members_differ_in_their_own_modules_alone():
       assert leaf.shape[0] == _M and all(np.all(leaf[i] != leaf[j]) for i in range(_M) for j in range(i))
   assert state.params['encoder']['w'].shape == (4, 3)
   # Each member is as `init_params` would make it from a key of its own.
-  first = fakes.init_params(jax.random.split(jax.random.key(0), _M)[0])
+  members = jax.jit(jax.vmap(fakes.init_params))(jax.random.split(jax.random.key(0), _M))
+  first = jax.tree.map(lambda leaf: leaf[0], members)
   jax.tree.map(np.testing.assert_array_equal, jax.jit(posterior.mean)(state), first)
 
 
