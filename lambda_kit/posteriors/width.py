@@ -60,6 +60,8 @@ class LearnedWidth(core.Width[LearnedState]):
     evidence: What counts, of 'cost', 'reward' and the parts of observations that are vectors.
   """
 
+  display_name = 'learned width'
+
   def __init__(
     self,
     scales: Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0),

@@ -65,6 +65,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     idle_multiplier: Multipliers up to this one hold nothing back.
   """
 
+  display_name = 'feedback'
+
   def __init__(
     self,
     gain: float = 0.05,

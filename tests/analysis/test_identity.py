@@ -18,7 +18,9 @@ from lambda_kit.config import configuration
 from lambda_kit.config import gin_text
 from lambda_kit.planners import mpc
 from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import width
 from lambda_kit.safety import bounds
+from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
 from lambda_kit.safety import unconstrained
 from tests.fakes import specs
@@ -52,6 +54,7 @@ class SomethingNewAgent:
     (_LAMBDA(planner_factory=mpc.CemPlanner), 'CEM-MPC'),
     (_LAMBDA(posterior_factory=ensemble.Ensemble, solver=MySolver()), 'LAMBDA (ensemble, my own)'),
     (_LAMBDA(posterior_factory=MyEnsemble), 'LAMBDA (MyEnsemble)'),
+    (_LAMBDA(width=width.LearnedWidth(), feedback=feedback.IntegralFeedback()), 'LAMBDA (learned width, feedback)'),
     (on_policy_builder.OnPolicyAgent(), 'PPO'),
     (on_policy_builder.OnPolicyAgent(policy_optimizer=ppo.Ppo(solver=pid.PidLagrangian())), 'PPO (PID)'),
     (random_agent.RandomAgent(), 'Random'),

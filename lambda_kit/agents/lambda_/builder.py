@@ -26,7 +26,13 @@ from lambda_kit.replay import dataset as dataset_lib
 from lambda_kit.replay import episodes
 from lambda_kit.replay import offline
 
-_NAMESAKES = ('posterior', 'solver', 'world_model')  # Parts after which variants are called, beside bounds and planner.
+_NAMESAKES = (
+  'posterior',
+  'width',
+  'solver',
+  'feedback',
+  'world_model',
+)  # Parts after which variants are called, beside bounds and planner.
 
 
 @gin.register
