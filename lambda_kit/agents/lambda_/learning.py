@@ -215,6 +215,49 @@ def make_update(
   return update
 
 
+def make_observe_episode(
+  networks: networks_lib.LambdaNetworks,
+  posterior: core.Posterior,
+  width: core.Width,
+  objective: objective_lib.Objective,
+  num_samples: int,
+  belief: Callable[[LearnerState], Any],
+) -> Callable[[LearnerState, types.Trajectory, types.Array], LearnerState]:
+  """What is learned from a new episode [T + 1, ...] as a whole, padded behind its T steps, as a pure function.
+
+  Feedback learns what it cost; the width of the posterior, how well samples foretold it.
+  """
+  limits = np.asarray(networks.spec.cost_limits, np.float32)
+
+  def score(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
+    key = jax.random.fold_in(state.key, 2)
+    scores = held_out_lib.score(
+      networks.world_model,
+      objective.cost_bound,
+      objective.horizon,
+      belief(state),
+      lambda scale: posterior.sample(state.posterior, key, num_samples, scale),
+      width.scales,
+      width.scale(state.width),
+      key,
+      episode,
+      num_steps,
+    )
+    return state._replace(
+      width=width.observe(state.width, scores.log_likelihood), held_out=held_out_lib.add(state.held_out, scores)
+    )
+
+  def observe_episode(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
+    cost_return = jnp.sum(episode.cost, axis=0)
+    state = state._replace(feedback=objective.feedback.observe_episode(state.feedback, cost_return, limits))
+    if episode.reward.shape[0] <= objective.horizon:
+      return state
+    has_learned = (state.updates > 0) & (num_steps >= objective.horizon)
+    return jax.lax.cond(has_learned, score, lambda state, *_: state, state, episode, num_steps)
+
+  return observe_episode
+
+
 class LambdaLearner(core.Learner[LearnerState]):
   """Learns from batches of a dataset.
 
@@ -292,37 +335,11 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
     filtering = posterior.mean if filter_with_mean else posterior.current
     belief = lambda state: dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
-
-    def observe_episode(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
-      key = jax.random.fold_in(state.key, 2)
-      scores = held_out_lib.score(
-        networks.world_model,
-        objective.cost_bound,
-        objective.horizon,
-        belief(state),
-        lambda scale: posterior.sample(state.posterior, key, num_samples, scale),
-        width.scales,
-        width.scale(state.width),
-        key,
-        episode,
-        num_steps,
-      )
-      return state._replace(
-        width=width.observe(state.width, scores.log_likelihood), held_out=held_out_lib.add(state.held_out, scores)
-      )
-
-    limits = np.asarray(networks.spec.cost_limits, np.float32)
-    self._horizon, self._scales = objective.horizon, width.scales
-    length = networks.spec.episode_length
-    self._episode_steps = None if length is None else -(-length // networks.spec.action_repeat)
-    self._width_scale = lambda state: width.scale(state.width)
-    self._feed_back = devices.jit(
-      lambda state, cost_return: state._replace(
-        feedback=objective.feedback.observe_episode(state.feedback, cost_return, limits)
-      ),
-      donate_argnums=(0,),
-    )
-    self._score_episode = devices.jit(observe_episode, donate_argnums=(0,))
+    observe_episode = make_observe_episode(networks, posterior, width, objective, num_samples, belief)
+    self._observe_episode = devices.jit(observe_episode, donate_argnums=(0,))
+    length = networks.spec.episode_length or 0
+    self._episode_steps = -(-length // networks.spec.action_repeat)
+    self._width = width
     # Copies: actors keep their variables while the learner's buffers are reused.
     self._sources = {
       'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, belief(state))),
@@ -356,10 +373,11 @@ class LambdaLearner(core.Learner[LearnerState]):
 
   def observe_episode(self, episode: types.Trajectory) -> None:
     num_steps = len(episode.reward) - 1
-    self._state = self._feed_back(self._state, np.sum(episode.cost, axis=0))
-    if num_steps >= self._horizon and int(self._state.updates):
-      pad = lambda x: np.pad(x, [(0, self._padded_steps(num_steps) - num_steps)] + [(0, 0)] * (x.ndim - 1))
-      self._state = self._score_episode(self._state, jax.tree.map(pad, episode), num_steps)
+    # Each length is a program of its own: most episodes are as long as the time limit allows, or padded to that.
+    length = self._episode_steps if num_steps <= self._episode_steps else 1 << (num_steps - 1).bit_length()
+    padding = length - num_steps
+    episode = jax.tree.map(lambda x: np.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)), episode)
+    self._state = self._observe_episode(self._state, episode, num_steps)
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
@@ -371,19 +389,15 @@ class LambdaLearner(core.Learner[LearnerState]):
   def restore(self, state: LearnerState) -> None:
     self._state = self._devices.replicate(state)
 
-  def _padded_steps(self, num_steps: int) -> int:
-    """The same for most episodes: each number of steps is a program of its own."""
-    most = self._episode_steps or 0
-    return most if num_steps <= most else 1 << (num_steps - 1).bit_length()
-
   def _held_out_metrics(self) -> dict[str, float]:
     """Nothing until an episode has been scored."""
-    held_out, scale = jax.device_get((self._state.held_out, self._width_scale(self._state)))
+    state = self._devices.local(self._state)
+    held_out, scale = jax.device_get((state.held_out, self._width.scale(state.width)))
     if not held_out.weight:
       return {}
     return {
       'posterior_scale': 1.0 if scale is None else float(scale),
-      **{name: float(value) for name, value in held_out_lib.metrics(held_out, self._scales).items()},
+      **{name: float(value) for name, value in held_out_lib.metrics(held_out, self._width.scales).items()},
     }
 
   def _check_skips(self) -> None:
