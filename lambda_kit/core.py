@@ -10,7 +10,6 @@ import dm_env
 from dm_env import specs
 import numpy as np
 
-from lambda_kit import errors
 from lambda_kit import types
 
 Params = Any  # A pytree of arrays.
@@ -29,7 +28,7 @@ class Environment(dm_env.Environment):
 
   @property
   def task_name(self) -> str:
-    """Says which problem this is. Data and agents of environments with different names are not mixed."""
+    """Says which problem this is. Data and agents of different names are not mixed."""
     return type(self).__name__
 
   @property
@@ -100,19 +99,8 @@ class EnvironmentSpec:
     """C."""
     return len(self.constraint_names)
 
-  def known_episode_length(self, user: str) -> int:
-    """The episode length for `user`, which can't do without it."""
-    if self.episode_length is None:
-      raise errors.SetupError(
-        f'{user} needs the length of episodes, and {self.task_name} registers none: bind '
-        'GymnasiumTask.episode_length to the simulator steps of an episode.'
-      )
-    return self.episode_length
-
 
 class EnvironmentFactory(Protocol):
-  """Makes an environment. The loop and each evaluation use environments of their own."""
-
   def __call__(self, seed: int) -> Environment: ...
 
 
@@ -268,10 +256,7 @@ class WorldModel(abc.ABC):
 
   @abc.abstractmethod
   def log_likelihood(self, params: Params, features: types.Array, came: types.Trajectory) -> dict[str, types.Array]:
-    """Log likelihoods [...] of what came in states with `features` [..., F], by what is predicted, up to constants.
-
-    'reward'; 'cost', summed over C; and the parts of `came.observation`, which may be left out.
-    """
+    """Log likelihoods [...], up to constants, of 'reward', of 'cost' (all C) and of parts of `came.observation`."""
 
   @abc.abstractmethod
   def imagination_params(self, params: Params) -> Params:
@@ -315,8 +300,7 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
   ) -> Params:
     """Draws N different sets of the selected parameters, stacked: leaves [N, ...].
 
-    `scale` [] multiplies the posterior's own covariance. It may be traced: with one key, the same draws come at several
-    widths.
+    `scale` [] multiplies the posterior's own covariance, and may be traced: one key draws alike at all scales.
     """
 
 
@@ -413,37 +397,18 @@ class Planner(abc.ABC):
   def plan(
     self, key: Key, params: Params, world_model: WorldModel, state: types.Nest, previous_plan: types.Array
   ) -> Any:
-    """Plans from one state (no batch axis) under N stacked posterior samples. Pure.
-
-    Returns a NamedTuple with `actions` [H, A] in [-1, 1], beside whatever else the planner knows of them.
-    """
+    """Plans from one state (no batch axis) under N stacked samples; a NamedTuple with `actions` [H, A]. Pure."""
 
 
 class PlannerFactory(Protocol):
   def __call__(self, spec: EnvironmentSpec) -> Planner: ...
 
 
-# Shows a model the first n observations of an episode and all of its actions. Called with observations o_0, ..., o_T
-# [T + 1, ...], actions a_0, ..., a_{T-1} [T, A] and 1 <= n <= T; what is returned is about o_n, ..., o_T.
-Predictor = Callable[[types.Observation, types.Array, int], types.OpenLoop]
-
-
-class CostForecaster(NamedTuple):
-  """Forecasts what a policy will cost."""
-
-  # Maps observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A] of an episode to a forecast.
-  forecast: Callable[[types.Observation, types.Array], types.CostForecast]
-  horizon: int  # H, agent steps.
-
-
 class AgentBuilder(abc.ABC):
   """Makes the parts of an agent for one environment, so that the experiment can wire them without knowing which."""
 
   def make_replay(self, environment_steps: int, seed: int) -> Any:
-    """The store that the adder fills and the dataset reads; None if the agent keeps no data.
-
-    `environment_steps` is the length of the run, to say in time how much memory it will take.
-    """
+    """The store that the adder fills and the dataset reads in a run of this length; None if the agent keeps no data."""
     return None
 
   def make_adder(self, replay: Any, learner: Learner | None = None) -> Adder | None:
@@ -460,20 +425,17 @@ class AgentBuilder(abc.ABC):
   def make_actor_core(self, evaluation: bool) -> ActorCore:
     """How the agent acts: in training with noise, or as it is to be measured and used."""
 
-  def make_predictor(self, variable_source: VariableSource, seed: int) -> Predictor | None:
+  def make_predictor(self, variable_source: VariableSource, seed: int) -> types.Predictor | None:
     """Open-loop prediction with the present variables; None for an agent without a model of observations."""
     return None
 
-  def make_cost_forecaster(self, variable_source: VariableSource, seed: int) -> CostForecaster | None:
+  def make_cost_forecaster(self, variable_source: VariableSource, seed: int) -> types.CostForecaster | None:
     """Forecasts with the present variables; None for an agent that doesn't bound costs by models."""
     return None
 
 
 class Agent(Protocol):
-  """An agent's configuration: `LambdaAgent`, `OnPolicyAgent`, `RandomAgent`, or your own.
-
-  Reports call it, as its parts, by the name of its class, or by `display_name`: see `agents.naming`.
-  """
+  """An agent's configuration: `LambdaAgent`, `OnPolicyAgent`, `RandomAgent`, or your own; see `agents.naming`."""
 
   def build(self, spec: EnvironmentSpec) -> AgentBuilder: ...
 

@@ -8,7 +8,7 @@ Legend:
 Capital letters in brackets are shapes: `[B, L, C]`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,3 +95,16 @@ class EpisodeSummary(NamedTuple):
   cost_return: np.ndarray  # [C]
   length: int  # Agent steps.
   environment_steps: int  # Simulator steps, action repeats counted.
+
+
+# Shows a model the first n observations of an episode and all of its actions. Called with observations o_0, ..., o_T
+# [T + 1, ...], actions a_0, ..., a_{T-1} [T, A] and 1 <= n <= T; what is returned is about o_n, ..., o_T.
+Predictor = Callable[[Observation, Array, int], OpenLoop]
+
+
+class CostForecaster(NamedTuple):
+  """Forecasts what a policy will cost."""
+
+  # Maps observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A] of an episode to a forecast.
+  forecast: Callable[[Observation, Array], CostForecast]
+  horizon: int  # H, agent steps.

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import files
 from lambda_kit import types
@@ -23,7 +22,7 @@ class NothingToCalibrateError(errors.UserError):
 
 
 def write_calibration(
-  forecaster: core.CostForecaster | None,
+  forecaster: types.CostForecaster | None,
   constraint_names: Sequence[str],
   watch_new: Watch,
   watch_trained: Watch,
@@ -81,7 +80,7 @@ def write_calibration(
 
 
 def _windows(
-  observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: core.CostForecaster
+  observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: types.CostForecaster
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Every window of H steps of an episode: expected costs, costs expected given the actions, bound, realised costs.
 

@@ -7,7 +7,6 @@ import pathlib
 from absl import logging
 import numpy as np
 
-from lambda_kit import core
 from lambda_kit import files
 from lambda_kit import types
 
@@ -20,7 +19,7 @@ NUM_PREDICTED = 45  # m, agent steps that it then predicts.
 
 
 def write_prediction(
-  predictor: core.Predictor | None,
+  predictor: types.Predictor | None,
   watch: Watch,
   number: int,
   environment_steps: int,

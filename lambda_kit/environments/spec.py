@@ -1,4 +1,4 @@
-"""Makes the `EnvironmentSpec` of an environment."""
+"""Makes and reads the `EnvironmentSpec` of an environment."""
 
 from collections.abc import Sequence
 import math
@@ -26,6 +26,16 @@ def make_spec(environment: core.Environment, cost_limit: float | Sequence[float]
     action_repeat=environment.action_repeat,
     episode_length=environment.episode_length,
   )
+
+
+def known_episode_length(spec: core.EnvironmentSpec, user: str) -> int:
+  """The episode length for `user`, which can't do without it."""
+  if spec.episode_length is None:
+    raise errors.SetupError(
+      f'{user} needs the length of episodes, and {spec.task_name} registers none: bind '
+      'GymnasiumTask.episode_length to the simulator steps of an episode.'
+    )
+  return spec.episode_length
 
 
 def _check_limits(cost_limit: Any, names: tuple[str, ...]) -> tuple[float, ...]:

@@ -24,6 +24,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import types
+from lambda_kit.environments import spec as spec_lib
 from lambda_kit.planners import cem
 from lambda_kit.safety import bounds
 
@@ -56,7 +57,7 @@ def episodic_step_budget(spec: core.EnvironmentSpec, cost_discount: float, horiz
 
 def _even_spending(spec: core.EnvironmentSpec, user: str) -> np.ndarray:
   """The undiscounted cost that each agent step may have if all have the same, [C]."""
-  return np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / spec.known_episode_length(user)
+  return np.asarray(spec.cost_limits, np.float32) * spec.action_repeat / spec_lib.known_episode_length(spec, user)
 
 
 class PlanEstimates(NamedTuple):

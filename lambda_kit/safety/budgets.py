@@ -9,6 +9,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit.environments import spec as spec_lib
 
 
 @gin.register
@@ -47,7 +48,7 @@ class EpisodicBudget:
   def __call__(self, spec: core.EnvironmentSpec, discount: float) -> np.ndarray:
     """Budgets [C] for the limits of `spec`."""
     _check(discount)
-    limits, length = self._share * np.asarray(spec.cost_limits), spec.known_episode_length('EpisodicBudget')
+    limits, length = self._share * np.asarray(spec.cost_limits), spec_lib.known_episode_length(spec, 'EpisodicBudget')
     if not self._until_time_limit:
       if discount == 1.0:
         raise errors.SetupError(

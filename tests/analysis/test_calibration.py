@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis import calibration
 from lambda_kit.training import evaluation
@@ -21,7 +20,7 @@ def _forecaster():
   """Expects nothing, and has a bound of 1."""
   ones = lambda action: np.ones((len(action) + 1, 1))
   steps = lambda action: np.zeros((len(action) + 1, _HORIZON, 1))
-  return core.CostForecaster(
+  return types.CostForecaster(
     lambda observation, action: types.CostForecast(steps(action), 0.5 + steps(action), ones(action)), _HORIZON
   )
 

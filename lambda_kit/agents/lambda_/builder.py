@@ -8,6 +8,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.lambda_ import acting
 from lambda_kit.agents.lambda_ import config as config_lib
@@ -131,11 +132,11 @@ class LambdaBuilder(core.AgentBuilder):
   def make_actor_core(self, evaluation: bool) -> core.ActorCore:
     return acting.make_actor_core(self._networks, evaluation, self._planner)
 
-  def make_predictor(self, variable_source: core.VariableSource, seed: int) -> core.Predictor:
+  def make_predictor(self, variable_source: core.VariableSource, seed: int) -> types.Predictor:
     (filtering,) = variable_source.get_variables(('belief',))
     return prediction.make_predictor(self._networks.world_model, filtering, jax.random.PRNGKey(seed))
 
-  def make_cost_forecaster(self, variable_source: core.VariableSource, seed: int) -> core.CostForecaster:
+  def make_cost_forecaster(self, variable_source: core.VariableSource, seed: int) -> types.CostForecaster:
     if self._planner is not None:
       raise errors.SetupError('Bounds on costs are those of the policy, and this agent acts by a planner.')
     return forecasting.make_forecaster(

@@ -24,7 +24,7 @@ def make_forecaster(
   policy_params: core.Params,
   samples: core.Params,
   key: core.Key,
-) -> core.CostForecaster:
+) -> types.CostForecaster:
   """Forecasts with these variables of a learner.
 
   Args:
@@ -41,7 +41,7 @@ def make_forecaster(
       networks, cost_bound, horizon, filtering, policy_params, samples, key, observation, action
     )
   )
-  return core.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
+  return types.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
 
 
 def forecast(

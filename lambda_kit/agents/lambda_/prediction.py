@@ -13,7 +13,7 @@ from lambda_kit.models import decoders
 from lambda_kit.models import normalizer
 
 
-def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) -> core.Predictor:
+def make_predictor(world_model: core.WorldModel, filtering: Any, key: core.Key) -> types.Predictor:
   """Predicts with the weights that actors filter beliefs with; see `LambdaAgent.filter_with_mean`.
 
   Args:
