@@ -76,10 +76,7 @@ class Environment(dm_env.Environment):
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSpec:
-  """The facts about an environment that agents, budgets, planners, replay and logs need; each is bound once.
-
-  The experiment makes it from the environment that it has built (`environments.spec.make_spec`).
-  """
+  """The facts about an environment, each bound once: made by `environments.spec.make_spec` from what was built."""
 
   task_name: str
   observations: Mapping[str, specs.Array]

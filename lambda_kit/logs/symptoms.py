@@ -235,14 +235,14 @@ class HeldOutMismatch(_ConstraintSymptom):
   """Models are wrong about the costs of episodes that they have not learned from."""
 
   name: ClassVar[str] = 'held_out_mismatch'
-  metrics: ClassVar[Sequence[str]] = ('held_out_forecast', 'held_out_came')
+  metrics: ClassVar[Sequence[str]] = ('held_out_forecast', 'held_out_cost')
   max_ratio: float = 1.5  # Between forecast and what came, in either direction.
   relevance: float = 0.5  # Episodes cost, or would cost by the forecast, at least this fraction of the limit.
   window: int = 20  # The ratio is exceeded in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     forecast = _series(rows, f'held_out_forecast/{i}', self.window)
-    came = _series(rows, f'held_out_came/{i}', self.window)
+    came = _series(rows, f'held_out_cost/{i}', self.window)
     costs = _series(rows, f'cost_return/{i}', self.window)
     if forecast is None or came is None or costs is None:
       return None
@@ -250,7 +250,7 @@ class HeldOutMismatch(_ConstraintSymptom):
     if not (over or under) or np.mean(costs) * (self.max_ratio if over else 1.0) < self.relevance * task.cost_limits[i]:
       return None
     seen = (
-      f'In new episodes the models foretold a cost{task.of(i)} of {forecast[-1]:.2g} over the horizon, and '
+      f'In new episodes the models predicted a cost{task.of(i)} of {forecast[-1]:.2g} over the horizon, and '
       f'{came[-1]:.2g} came (means over recent episodes), more than a factor of {self.max_ratio:g} apart for '
       f'{self.window} rows.'
     )

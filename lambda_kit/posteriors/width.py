@@ -1,8 +1,8 @@
 """How wide a posterior is: a factor of its covariance.
 
-Snapshots of one training run, or members that share data and parts, differ less than what is known of the weights. How
-much less depends on rates, periods and sizes, and shows in one place: how well samples foretell episodes that no model
-has learned from.
+Snapshots of one training run, or members that share data and parts, understate how uncertain the weights are. By how
+much depends on rates, periods and sizes, and shows in one place: how well samples predict episodes that no model has
+learned from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,8 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import types
+
+_NOT_FINITE = -1e3  # What counts as the log likelihood of a step where it is not finite.
 
 
 class FixedState(NamedTuple):
@@ -44,14 +46,14 @@ class LearnedState(NamedTuple):
 
 @gin.register
 class LearnedWidth(core.Width[LearnedState]):
-  """The width at which the posterior predictive foretells new episodes best.
+  """The width at which the posterior predictive is best on new episodes.
 
   Each episode of training is scored before any model learns from it (`agents/lambda_/held_out.py`). With l_k the log
   likelihood at scale s_k, after each episode
 
     L_k <- L_k + (l_k - L_k) / memory,    log scale <- log scale + rate (log s_best - log scale),  best = argmax L_k.
 
-  Where all scales foretell alike, as before there is a posterior, the smallest one is taken.
+  Where all scales predict equally well, as before there is a posterior, the smallest one is taken.
 
   Args:
     scales: s_1 < ... < s_K. Each costs as many imagined trajectories as the posterior has samples.
@@ -91,6 +93,8 @@ class LearnedWidth(core.Width[LearnedState]):
       raise ValueError(f'LearnedWidth.evidence has {unknown}, and episodes are scored by {sorted(log_likelihood)}.')
     new = sum(log_likelihood[name] for name in self._evidence)
     chex.assert_equal_shape([new, state.log_likelihood])
+    # Samples that are too wide may overflow: such a scale is a bad one for a while, not for ever.
+    new = jnp.where(jnp.isfinite(new), new, _NOT_FINITE)
     averages = state.log_likelihood + self._forget * (new - state.log_likelihood)
     best = jnp.asarray(self._log_scales)[jnp.argmax(averages)]
     return LearnedState(averages, state.log_scale + self._rate * (best - state.log_scale))

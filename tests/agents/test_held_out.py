@@ -57,7 +57,7 @@ def _score(scales=(1.0, 4.0), scale=None, **episode):
 
 
 def _naive(scale):
-  """Windows from o_0, ..., o_3: foretold states by sample, window and step."""
+  """Windows from o_0, ..., o_3: predicted states by sample, window and step."""
   states = []
   for theta in _thetas(scale):
     windows = []
@@ -109,13 +109,22 @@ def test_averages_forget_and_are_not_biased_towards_nothing():
   scores = _score()
   state = held_out.add(state, scores)
   metrics = held_out.metrics(jax.device_get(state), (1.0, 4.0))
-  assert metrics['held_out_came/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean(), rel=1e-5)
-  assert metrics['held_out_came_ahead/0/2'] == pytest.approx(_CAME_COST[:, 1].mean(), rel=1e-5)
+  assert metrics['held_out_cost/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean(), rel=1e-5)
+  assert metrics['held_out_cost_ahead/0/2'] == pytest.approx(_CAME_COST[:, 1].mean(), rel=1e-5)
   doubled = jax.tree.map(lambda x: 2.0 * x, scores)
   state = held_out.add(state, doubled)
   # The first weighs 19/20 of the second: (0.95 + 2) / 1.95.
   metrics = held_out.metrics(jax.device_get(state), (1.0, 4.0))
-  assert metrics['held_out_came/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean() * 2.95 / 1.95, rel=1e-5)
+  assert metrics['held_out_cost/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean() * 2.95 / 1.95, rel=1e-5)
+
+
+def test_scores_that_are_not_finite_do_not_stay():
+  scores = _score()
+  state = held_out.add(held_out.init((), 2, _HORIZON, 1), jax.tree.map(lambda x: x * jnp.nan, scores))
+  for _ in range(200):
+    state = held_out.add(state, scores)
+  metrics = held_out.metrics(jax.device_get(state), (1.0, 4.0))
+  assert metrics['held_out_cost/0'] == pytest.approx(_CAME_COST.sum(axis=1).mean(), rel=1e-3)
 
 
 def test_pictures_are_not_scored():

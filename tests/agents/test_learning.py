@@ -237,7 +237,7 @@ def test_new_episodes_are_scored_and_decide_on_the_width():
   assert by_scale[0] != by_scale[1]
   expected = 3.0 if by_scale[1] > by_scale[0] else 1.0  # Half-way from 1 to 9, or where it was.
   assert metrics['posterior_scale'] == pytest.approx(expected)
-  assert metrics['held_out_came/0'] == 0.0 and metrics['held_out_forecast/0'] > 0.0
+  assert metrics['held_out_cost/0'] == 0.0 and metrics['held_out_forecast/0'] > 0.0
   state = jax.tree.map(np.array, parts.learner.save())
   again = tiny.Parts(width=width.LearnedWidth(scales=(1.0, 9.0), rate=0.5))
   again.learner.restore(state)

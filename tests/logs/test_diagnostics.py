@@ -28,7 +28,7 @@ _LEARNER = {
   'cost_mean': lambda k: 0.04,
   'cost_expected': lambda k: 0.05,
   'held_out_forecast/0': lambda k: 0.35,
-  'held_out_came/0': lambda k: 0.4,
+  'held_out_cost/0': lambda k: 0.4,
   'skipped_updates': lambda k: 0.0,
   'gradient_norm': lambda k: 1.0,
   'policy_gradient_norm': lambda k: 1.0,

@@ -14,7 +14,7 @@ def _observe(learned, state, likelihoods, times=1):
 
 
 def test_finds_the_variance_of_data_by_their_likelihood():
-  # Data of variance 1 + 10; a posterior of variance s and noise of variance 1 foretell N(0, 1 + s).
+  # Data of variance 1 + 10; a posterior of variance s and noise of variance 1 predict N(0, 1 + s).
   rng, learned = np.random.default_rng(0), width.LearnedWidth(scales=(1.0, 3.0, 10.0, 30.0, 100.0), rate=0.5)
   state = learned.init()
   assert learned.scale(state) == 1.0
@@ -40,9 +40,16 @@ def test_averages_over_its_memory():
   assert [float(learned.scale(_observe(learned, state, [1.0, 0.0], times=n))) for n in (1, 2, 3)] == [2.0, 2.0, 1.0]
 
 
-def test_stays_narrow_where_all_widths_foretell_alike():
+def test_stays_narrow_where_all_widths_predict_alike():
   learned = width.LearnedWidth()
   assert learned.scale(_observe(learned, learned.init(), [-0.3] * 5, times=10)) == 1.0
+
+
+def test_a_likelihood_that_is_not_finite_is_forgotten():
+  learned = width.LearnedWidth(scales=(1.0, 2.0), memory=2.0, rate=1.0)
+  state = _observe(learned, learned.init(), [0.0, np.nan])
+  assert learned.scale(state) == 1.0
+  assert learned.scale(_observe(learned, state, [0.0, 1.0], times=20)) == 2.0
 
 
 def test_evidence_is_summed_and_has_to_exist():

@@ -1,4 +1,4 @@
-"""Scores of episodes that no model has learned from: what posterior samples foretold of them, and what came.
+"""Scores of episodes that no model has learned from: what posterior samples predicted of them, and what came.
 
 From states along an episode, N samples follow the recorded actions H steps ahead without looking. Whatever is chosen
 by these scores, or reported of them, is about data that the models have not seen, under the policy as it is.
@@ -59,9 +59,9 @@ def init(observation_parts: tuple[str, ...], num_scales: int, horizon: int, num_
 def add(held_out: HeldOut, scores: Scores) -> HeldOut:
   """Takes an episode into the averages."""
   keep = 1.0 - 1.0 / MEMORY
-  return HeldOut(
-    jax.tree.map(lambda total, new: keep * total + new, held_out.scores, scores), keep * held_out.weight + 1.0
-  )
+  # What is not finite counts as nothing: in a sum that forgets, it would never be forgotten.
+  total = lambda old, new: keep * old + jnp.where(jnp.isfinite(new), new, 0.0)
+  return HeldOut(jax.tree.map(total, held_out.scores, scores), keep * held_out.weight + 1.0)
 
 
 def scored_parts(observation: types.Observation) -> tuple[str, ...]:
@@ -96,11 +96,11 @@ def score(
     num_steps: T without the padding.
   """
   state_key, noise_key = jax.random.split(key)
-  # Windows overlap by half: each step is foretold twice, from near and from afar.
+  # Windows overlap by half: each step is predicted twice, from near and from afar.
   starts = np.arange(0, max(episode.reward.shape[0] - horizon, 1), max(horizon // 2, 1))
   states = prediction.infer_states(world_model, filtering, state_key, episode.observation, episode.action[1:])
   start = jax.tree.map(lambda x: x[starts], states)
-  steps = 1 + starts[None] + np.arange(horizon)[:, None]  # [H, S], moments that are foretold.
+  steps = 1 + starts[None] + np.arange(horizon)[:, None]  # [H, S], time steps that are predicted.
   observation = normalizer.normalize(filtering['normalizer'], episode.observation)
   parts = {name: observation[name] for name in scored_parts(observation)}
   came = jax.tree.map(lambda x: x[jnp.minimum(steps, x.shape[0] - 1)], episode._replace(observation=parts))
@@ -154,18 +154,18 @@ def metrics(held_out: HeldOut, scales: tuple[float, ...]) -> dict[str, types.Arr
   for i in range(num_constraints):
     result |= {
       f'held_out_forecast/{i}': scores.forecast[:, i].sum(),
-      f'held_out_came/{i}': scores.came[:, i].sum(),
+      f'held_out_cost/{i}': scores.came[:, i].sum(),
       f'held_out_bound/{i}': scores.bound[i],
       f'held_out_covered/{i}': scores.covered[i],
       f'held_out_disagreement/{i}': scores.disagreement[i],
     }
     for step in range(horizon):
       result[f'held_out_forecast_ahead/{i}/{step + 1}'] = scores.forecast[step, i]
-      result[f'held_out_came_ahead/{i}/{step + 1}'] = scores.came[step, i]
+      result[f'held_out_cost_ahead/{i}/{step + 1}'] = scores.came[step, i]
   for g in range(len(BIN_EDGES) + 1):
     steps = np.maximum(scores.bin_steps[g], 1e-9)
     result[f'held_out_bin_forecast/{g}'] = scores.bin_forecast[g] / steps
-    result[f'held_out_bin_came/{g}'] = scores.bin_came[g] / steps
+    result[f'held_out_bin_cost/{g}'] = scores.bin_came[g] / steps
   for name, values in scores.log_likelihood.items():
     for k, scale in enumerate(scales):
       result[f'held_out_log_likelihood/{name}/{scale:g}'] = values[k]

@@ -225,7 +225,7 @@ def make_observe_episode(
 ) -> Callable[[LearnerState, types.Trajectory, types.Array], LearnerState]:
   """What is learned from a new episode [T + 1, ...] as a whole, padded behind its T steps, as a pure function.
 
-  Feedback learns what it cost; the width of the posterior, how well samples foretold it.
+  Feedback learns what it cost; the width of the posterior, how well samples predicted it.
   """
   limits = np.asarray(networks.spec.cost_limits, np.float32)
 
