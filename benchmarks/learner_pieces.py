@@ -115,6 +115,8 @@ def _pieces(
       target_value=lambda features: networks.critic.apply(state.target_critic, features),
       target_cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
       solver_state=state.solver,
+      cost_factors=learning.cost_factors(networks, objective)(state),
+      constrained=jnp.ones(num_starts),
       devices=parts['devices'],
     )
     noise = imagination_lib.draw_noise(

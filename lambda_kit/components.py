@@ -28,6 +28,7 @@ from lambda_kit.safety import budgets
 from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
 from lambda_kit.safety import primal_dual
+from lambda_kit.safety import recalibration
 from lambda_kit.safety import softplus
 from lambda_kit.safety import unconstrained
 from lambda_kit.training import experiment

@@ -194,6 +194,8 @@ class Adder(abc.ABC):
 class Dataset(Protocol):
   """Batches for a learner."""
 
+  num_recent: int  # Of the B sequences of a batch, so many, the first ones, are from the latest episodes only.
+
   def batches(self, num_batches: int) -> Iterator[types.Trajectory]:
     """The batches [B, L, ...] of the next updates."""
 
@@ -375,6 +377,24 @@ class Feedback(abc.ABC, Generic[FeedbackState]):
   @abc.abstractmethod
   def observe_episode(self, state: FeedbackState, cost_return: types.Array, limits: types.Array) -> FeedbackState:
     """After an episode of training."""
+
+
+RecalibrationState = TypeVar('RecalibrationState')
+
+
+class Recalibration(abc.ABC, Generic[RecalibrationState]):
+  """Corrects the costs that models expect by what came on new episodes of training."""
+
+  @abc.abstractmethod
+  def init(self, horizon: int, num_constraints: int) -> RecalibrationState: ...
+
+  @abc.abstractmethod
+  def factors(self, state: RecalibrationState, horizon: int, num_constraints: int) -> types.Array:
+    """Factors of the costs expected of each step ahead, [H, C]."""
+
+  @abc.abstractmethod
+  def observe(self, state: RecalibrationState, forecast: types.Array, came: types.Array) -> RecalibrationState:
+    """After an episode: mean costs of each step ahead [H, C] that models expected, without factors, and that came."""
 
 
 # Converts the limits on episodes' costs into what discounted cost values are compared with, [C], given their discount.

@@ -134,6 +134,10 @@ class EpisodeBuffer:
     self._num_bytes -= oldest.num_bytes
     self._num_steps -= oldest.episode.num_steps
 
+  def num_recent(self, batch_size: int) -> int:
+    """How many sequences of a batch, the first ones, are from the latest episodes only."""
+    return round(self._recent_share * batch_size)
+
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
     """Draws the sequences of n batches, with replacement. A sequence lies within one episode.
 
@@ -150,7 +154,7 @@ class EpisodeBuffer:
         '(PeriodicUpdates.first), or start from an offline dataset (LambdaAgent.offline_data).'
       )
     # The oldest sequence that each row may be.
-    is_recent = np.arange(batch_size) < round(self._recent_share * batch_size)
+    is_recent = np.arange(batch_size) < self.num_recent(batch_size)
     first = np.where(is_recent, self._index.first_of_last(self._recent_episodes), 0)
     return sequences.Draws(self._index, self._rng.integers(first, self._index.total, size=(num_batches, batch_size)))
 

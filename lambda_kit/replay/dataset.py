@@ -35,6 +35,7 @@ class ReplayDataset:
       raise ValueError(
         f'ReplayDataset: batch_size = {batch_size} must be at least 1, and prefetch = {prefetch} must not be negative.'
       )
+    self.num_recent = buffer.num_recent(batch_size)
     self._buffer = buffer
     self._batch_size = batch_size
     self._prefetch = prefetch

@@ -30,6 +30,7 @@ def test_each_sample_expects_what_its_model_says():
     filtering,
     {'k': 1.0},
     {'theta': jnp.array([1.0, 2.0])},
+    jnp.array([[1.0], [1.0]]),
     jax.random.PRNGKey(0),
     observation,
     action,

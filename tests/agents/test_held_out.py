@@ -36,7 +36,7 @@ def _thetas(scale):
   return 1.0 - math.sqrt(scale), 1.0 + math.sqrt(scale)
 
 
-def _score(scales=(1.0, 4.0), scale=None, **episode):
+def _score(scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), **episode):
   def sample(scale):
     root = jnp.sqrt(1.0 if scale is None else scale)
     return {'theta': 1.0 + root * jnp.array([-1.0, 1.0])}
@@ -50,6 +50,7 @@ def _score(scales=(1.0, 4.0), scale=None, **episode):
     sample,
     scales,
     scale,
+    jnp.array(factors)[:, None],
     jax.random.PRNGKey(0),
     _episode(**episode),
     jnp.asarray(5),
@@ -102,6 +103,16 @@ def test_scores_are_those_of_a_naive_reimplementation(padding):
 def test_the_present_width_is_what_forecasts_are_of():
   np.testing.assert_allclose(_score(scale=jnp.asarray(4.0)).forecast, _score(scales=(1.0,), scale=4.0).forecast)
   assert _score(scale=jnp.asarray(4.0)).disagreement[0] > _score().disagreement[0]
+
+
+def test_factors_are_of_forecasts_and_bounds_and_not_of_likelihoods():
+  plain, scores = _score(), _score(factors=(3.0, 0.5))
+  jax.tree.map(np.testing.assert_array_equal, scores.log_likelihood, plain.log_likelihood)
+  np.testing.assert_array_equal(scores.raw_forecast, plain.forecast)
+  np.testing.assert_allclose(scores.forecast[:, 0], np.array([3.0, 0.5]) * plain.forecast[:, 0], rtol=1e-6)
+  sums = 2.0 * _naive(1.0) @ np.array([3.0, 0.5])  # [N, S]
+  assert scores.bound[0] == pytest.approx(sums.max(axis=0).mean(), rel=1e-4)
+  assert scores.disagreement[0] == pytest.approx(sums.std(axis=0).mean(), rel=1e-4)
 
 
 def test_averages_forget_and_are_not_biased_towards_nothing():

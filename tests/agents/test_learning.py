@@ -7,12 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lambda_kit import errors
 from lambda_kit import types
+from lambda_kit.agents.lambda_ import learning
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.posteriors import width
 from lambda_kit.replay import archive
+from lambda_kit.replay import buffer
 from lambda_kit.safety import feedback
+from lambda_kit.safety import recalibration
 from tests.fakes import tiny
 
 
@@ -191,6 +195,27 @@ def test_more_start_states_than_there_are_is_refused():
     tiny.Parts(num_start_states=100).learner.step(1)
 
 
+@pytest.mark.parametrize('count', [None, 7])
+def test_start_states_know_their_sequence(count):
+  states = np.arange(4 * 5).reshape(4, 5)
+  chosen, rows = learning._start_states(states, count, jax.random.PRNGKey(0))
+  assert len(set(np.array(chosen))) == (count or 20)
+  np.testing.assert_array_equal(rows, chosen // 5)
+
+
+def test_budgets_may_be_for_the_latest_episodes():
+  """The first update imagines the same, and compares something else with the budget."""
+  replay = functools.partial(buffer.EpisodeBuffer, sequence_length=5, recent_share=0.25)
+  rows = [tiny.Parts(replay_factory=replay, constrain_recent=recent).learner.step(1) for recent in (False, True)]
+  assert rows[0]['imagined_cost/0'] == rows[1]['imagined_cost/0']
+  assert abs(rows[0]['cost_value/0'] - rows[1]['cost_value/0']) > 1e-5
+
+
+def test_without_latest_episodes_budgets_can_not_be_for_them():
+  with pytest.raises(errors.SetupError, match='constrain_recent needs .*: raise EpisodeBuffer.recent_share'):
+    tiny.Parts(constrain_recent=True)
+
+
 def test_a_batched_actor_keeps_its_rows_apart():
   parts = tiny.Parts()
   parts.learner.step(2)
@@ -261,6 +286,26 @@ def test_rewards_may_have_samples_of_their_own():
   parts = tiny.Parts(num_samples=2, num_reward_samples=1, width=width.LearnedWidth())
   metrics = parts.learner.step(4)
   assert metrics['value_spread'] == 0.0 and metrics['cost_value_spread/0'] > 0.0  # Of one sample, and of two.
+
+
+def test_new_episodes_decide_on_the_factors_of_expected_costs():
+  make = lambda: tiny.Parts(recalibration=recalibration.HeldOutRatio(memory=1.0, prior=0.0, lowest=0.1, highest=10.0))
+  parts = make()
+  before = parts.learner.step(4)['imagined_cost/0']
+  parts.learner.observe_episode(_episode(12)._replace(cost=np.full((13, 1), 0.3, np.float32)))
+  state = jax.tree.map(np.array, parts.learner.save())
+  (factors,) = parts.learner.get_variables(['cost_factors'])
+  np.testing.assert_allclose(factors, 0.3 / state.recalibration.forecast, rtol=1e-3)
+  # The factors are those of what is imagined next, and of the next forecast.
+  metrics = parts.learner.step(1)
+  assert metrics['imagined_cost/0'] == pytest.approx(before * float(np.mean(factors)), rel=0.2)
+  assert metrics['held_out_forecast/0'] == pytest.approx(metrics['held_out_raw_forecast/0'])
+  parts.learner.observe_episode(_episode(12))
+  metrics = parts.learner.step(1)
+  assert metrics['held_out_forecast/0'] != pytest.approx(metrics['held_out_raw_forecast/0'])
+  again = make()
+  again.learner.restore(state)
+  jax.tree.map(np.testing.assert_array_equal, again.learner.get_variables(['cost_factors']), [factors])
 
 
 def test_costs_of_episodes_correct_the_budgets_and_are_saved(constrained):

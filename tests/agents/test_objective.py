@@ -9,9 +9,11 @@ from lambda_kit.agents.lambda_ import devices
 from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import feedback
 from lambda_kit.safety import primal_dual
+from lambda_kit.safety import recalibration
 from lambda_kit.safety import unconstrained
 from tests.fakes import linear
 
@@ -26,6 +28,7 @@ def _objective(solver=None, horizon=2, reward_bound=bounds.UpperBound(), cost_bo
     solver=solver or unconstrained.Unconstrained(),
     budgets=jnp.array([1.0]),
     feedback=feedback.NoFeedback(),
+    recalibration=recalibration.NoRecalibration(),
     discount=_GAMMA,
     cost_discount=_COST_GAMMA,
     lambda_=_LAMBDA,
@@ -46,7 +49,7 @@ def _run(request):
     else policy_gradients.SelectedGradient(chunk_size=2, block_size=1)
   )
 
-  def run(k, thetas, starts, objective, solver_state=None, **models):
+  def run(k, thetas, starts, objective, solver_state=None, cost_factors=None, constrained=None, **models):
     problem = objective_lib.PolicyProblem(
       objective,
       1,
@@ -59,6 +62,8 @@ def _run(request):
       target_value=lambda features: _TARGET_V * features[..., 0],
       target_cost_values=lambda features: _TARGET_VC * features,
       solver_state=objective.solver.init(1) if solver_state is None else solver_state,
+      cost_factors=jnp.ones([objective.horizon, 1]) if cost_factors is None else jnp.array(cost_factors),
+      constrained=jnp.ones(len(starts)) if constrained is None else jnp.array(constrained),
       devices=devices.Devices(),
       **models,
     )
@@ -92,6 +97,24 @@ def test_the_loss_is_minus_the_mean_value(run):
   assert outcome.cost_values[0] == pytest.approx((c0 + c1) / 2, rel=1e-5)
   cost_targets = _values_by_hand(0.5, 1.2, 2.0, _COST_GAMMA, 2.0, _TARGET_VC)
   np.testing.assert_allclose(cost_critics.targets, [[cost_targets]], rtol=1e-5)
+
+
+def test_expected_costs_are_multiplied_by_the_factor_of_their_step(run):
+  """Costs 2 s_1 and 2 s_2 count 3 and 5 times, for the policy and for what critics learn; rewards do not."""
+  factors = (3.0, 5.0)
+  _, outcome, (_, cost_critics) = run(0.5, [1.2], [2.0], _objective(), cost_factors=[[f] for f in factors])
+  s1, s2 = 1.7 * 2.0, 1.7**2 * 2.0
+
+  def values(v):
+    g1 = factors[1] * 2 * s2 + _COST_GAMMA * v * s2
+    g0 = factors[0] * 2 * s1 + _COST_GAMMA * ((1 - _LAMBDA) * v * s1 + _LAMBDA * g1)
+    return g0, g1
+
+  assert outcome.cost_values[0] == pytest.approx(sum(values(_VC)) / 2, rel=1e-5)
+  np.testing.assert_allclose(cost_critics.targets, [[values(_TARGET_VC)]], rtol=1e-5)
+  assert outcome.metrics['objective'] == pytest.approx(
+    sum(_values_by_hand(0.5, 1.2, 2.0, _GAMMA, 1.0, _V)) / 2, rel=1e-5
+  )
 
 
 def test_no_gradient_through_the_state_that_the_policy_sees(run):
@@ -166,6 +189,17 @@ def test_the_penalty_enters_the_gradient(run):
   assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 2 + 2 * (2 + _COST_GAMMA * _VC) * 2, rel=1e-5)
 
 
+def test_budgets_are_for_the_constrained_start_states_alone(run):
+  """lambda + mu (J_c - d) with the J_c of the second start state; its derivative is that of all."""
+  solver = augmented_lagrangian.AugmentedLagrangian(initial_multiplier=2.0, initial_penalty_factor=0.5)
+  gradient, outcome, _ = run(0.3, [1.0], [2.0, 4.0], _objective(solver=solver, horizon=1), constrained=[0.0, 1.0])
+  cost_slope = 2 + _COST_GAMMA * _VC  # J_c = (theta + k) s_0 slope.
+  cost_value = 1.3 * 4.0 * cost_slope
+  assert outcome.cost_values[0] == pytest.approx(cost_value, rel=1e-5)
+  multiplier = 2.0 + 0.5 * (cost_value - 1.0)
+  assert gradient == pytest.approx(-(1 + _GAMMA * _V) * 3 + multiplier * cost_slope * 3, rel=1e-5)
+
+
 def test_critic_data_carry_no_gradient(run):
   def total(k):
     _, _, (critic, cost_critics) = run(k, [1.2], [2.0], _objective())
@@ -200,6 +234,8 @@ def test_models_share_their_noise_or_have_their_own(method, num_draws):
     target_value=lambda features: features[..., 0],
     target_cost_values=lambda features: features,
     solver_state=None,
+    cost_factors=jnp.ones([4, 1]),
+    constrained=jnp.ones(3),
     devices=devices.Devices(),
   )
   noise = imagination.draw_noise(
@@ -230,6 +266,8 @@ def test_average_trajectories_are_valued_instead_of_each():
     target_value=lambda features: features[..., 0],
     target_cost_values=lambda features: features,
     solver_state=None,
+    cost_factors=jnp.ones([1, 1]),
+    constrained=jnp.ones(1),
     devices=devices.Devices(),
   )
   noise = imagination.draw_noise(jax.random.PRNGKey(1), 1, horizon=1, num_starts=1, num_actions=1, state_noise_size=1)

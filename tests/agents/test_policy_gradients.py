@@ -20,6 +20,7 @@ from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
+from lambda_kit.safety import recalibration
 from tests.fakes import specs
 
 _N, _S, _C = 3, 10, 2
@@ -65,6 +66,7 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
     solver,
     jnp.array(budgets),
     feedback.NoFeedback(),
+    recalibration.NoRecalibration(),
     discount=0.9,
     cost_discount=0.95,
     lambda_=0.8,
@@ -83,6 +85,8 @@ def _run(method, reward_bound, cost_bound, solver, entropy_scale=0.0, budgets=(-
     target_value=lambda features: 2.0 * networks.critic.apply(critic_params, features),
     target_cost_values=lambda features: 2.0 * networks.cost_critics.apply(cost_params, features),
     solver_state=solver.init(_C),
+    cost_factors=jnp.linspace(0.5, 2.0, 4 * _C).reshape(4, _C),
+    constrained=(jnp.arange(_S) < _S // 2).astype(jnp.float32),
     devices=devices.Devices(),
   )
 

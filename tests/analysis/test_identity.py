@@ -22,6 +22,7 @@ from lambda_kit.posteriors import width
 from lambda_kit.safety import bounds
 from lambda_kit.safety import feedback
 from lambda_kit.safety import pid
+from lambda_kit.safety import recalibration
 from lambda_kit.safety import unconstrained
 from tests.fakes import specs
 
@@ -55,6 +56,7 @@ class SomethingNewAgent:
     (_LAMBDA(posterior_factory=ensemble.Ensemble, solver=MySolver()), 'LAMBDA (ensemble, my own)'),
     (_LAMBDA(posterior_factory=MyEnsemble), 'LAMBDA (MyEnsemble)'),
     (_LAMBDA(width=width.LearnedWidth(), feedback=feedback.IntegralFeedback()), 'LAMBDA (learned width, feedback)'),
+    (_LAMBDA(recalibration=recalibration.HeldOutRatio()), 'LAMBDA (recalibrated)'),
     (on_policy_builder.OnPolicyAgent(), 'PPO'),
     (on_policy_builder.OnPolicyAgent(policy_optimizer=ppo.Ppo(solver=pid.PidLagrangian())), 'PPO (PID)'),
     (random_agent.RandomAgent(), 'Random'),

@@ -32,6 +32,7 @@ _NAMESAKES = (
   'width',
   'solver',
   'feedback',
+  'recalibration',
   'world_model',
 )  # Parts after which variants are called, beside bounds and planner.
 
@@ -90,8 +91,14 @@ class LambdaBuilder(core.AgentBuilder):
   def make_dataset(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
     return dataset_lib.ReplayDataset(replay, self._config.batch_size, device=self._devices.batch_sharding)
 
-  def make_learner(self, dataset: core.Dataset, seed: int) -> learning.LambdaLearner:
+  def make_learner(self, dataset: core.Dataset | None, seed: int) -> learning.LambdaLearner:
+    assert dataset is not None  # There is one wherever there is a replay.
     config = self._config
+    if config.constrain_recent and not dataset.num_recent:
+      raise errors.SetupError(
+        'LambdaAgent.constrain_recent needs sequences of the latest episodes in each batch: raise '
+        'EpisodeBuffer.recent_share, or turn it off.'
+      )
     return learning.LambdaLearner(
       networks=self._networks,
       posterior=config.posterior_factory(select=self._networks.world_model.imagination_params),
@@ -102,6 +109,7 @@ class LambdaBuilder(core.AgentBuilder):
         solver=config.solver,
         budgets=np.asarray(config.budget(self._spec, config.cost_discount), np.float32),
         feedback=config.feedback,
+        recalibration=config.recalibration,
         discount=config.discount,
         cost_discount=config.cost_discount,
         lambda_=config.lambda_,
@@ -121,6 +129,7 @@ class LambdaBuilder(core.AgentBuilder):
       shared_noise=config.shared_noise,
       filter_with_mean=config.filter_with_mean,
       num_start_states=config.num_start_states,
+      num_constrained=dataset.num_recent if config.constrain_recent else None,
       model_only_updates=config.model_only_updates,
       updates_per_call=config.updates_per_call,
       max_skips=config.max_skips,
@@ -139,10 +148,16 @@ class LambdaBuilder(core.AgentBuilder):
   def make_cost_forecaster(self, variable_source: core.VariableSource, seed: int) -> types.CostForecaster:
     if self._planner is not None:
       raise errors.SetupError('Bounds on costs are those of the policy, and this agent acts by a planner.')
+    filtering, policy, samples, cost_factors = variable_source.get_variables(
+      ('belief', 'policy', 'samples', 'cost_factors')
+    )
     return forecasting.make_forecaster(
       self._networks,
       self._config.cost_bound,
       self._config.horizon,
-      *variable_source.get_variables(('belief', 'policy', 'samples')),
+      filtering,
+      policy,
+      samples,
+      cost_factors,
       jax.random.PRNGKey(seed),
     )

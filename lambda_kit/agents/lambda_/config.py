@@ -18,6 +18,7 @@ from lambda_kit.safety import augmented_lagrangian
 from lambda_kit.safety import bounds
 from lambda_kit.safety import budgets
 from lambda_kit.safety import feedback
+from lambda_kit.safety import recalibration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,7 @@ class LambdaConfig:
   solver: core.ConstraintSolver = augmented_lagrangian.AugmentedLagrangian()  # Of the constrained problem.
   budget: core.Budget = budgets.raw_budget  # From limits of episodes to what discounted values are compared with.
   feedback: core.Feedback = feedback.NoFeedback()  # Of real costs to these budgets.
+  recalibration: core.Recalibration = recalibration.NoRecalibration()  # Of the costs that models expect.
   policy_factory: Callable[..., Any] = squashed_gaussian.SquashedGaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of rewards.
   cost_critic_factory: Callable[..., Any] = critic.Critic  # A Haiku module, of each cost.
@@ -55,6 +57,10 @@ class LambdaConfig:
   # states of imagination are.
   filter_with_mean: bool = False
   num_start_states: int | None = None  # Imagination starts from as many states of a batch; None is all of them.
+  # Whether budgets are for the costs imagined from the latest episodes alone (`EpisodeBuffer.recent_share` of a batch).
+  # A limit is on what the current policy does, and states of a long past are not where it goes. All start states teach
+  # the policy in either case.
+  constrain_recent: bool = False
   horizon: int = 15  # H
 
   # The objective.

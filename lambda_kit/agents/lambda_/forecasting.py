@@ -23,6 +23,7 @@ def make_forecaster(
   filtering: Any,
   policy_params: core.Params,
   samples: core.Params,
+  cost_factors: types.Array,
   key: core.Key,
 ) -> types.CostForecaster:
   """Forecasts with these variables of a learner.
@@ -34,11 +35,12 @@ def make_forecaster(
     filtering: The variables 'belief', with which states are inferred.
     policy_params: Of the policy, which acts with its noise.
     samples: theta of N models, [N, ...].
+    cost_factors: Of the costs that models expect at each step ahead, [H, C].
     key: All noise.
   """
   compiled = jax.jit(
     lambda observation, action: forecast(
-      networks, cost_bound, horizon, filtering, policy_params, samples, key, observation, action
+      networks, cost_bound, horizon, filtering, policy_params, samples, cost_factors, key, observation, action
     )
   )
   return types.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
@@ -51,6 +53,7 @@ def forecast(
   filtering: Any,
   policy_params: core.Params,
   samples: core.Params,
+  cost_factors: types.Array,
   key: core.Key,
   observation: types.Observation,
   action: types.Array,
@@ -68,7 +71,7 @@ def forecast(
   def expected_costs(theta, features):  # [T + 1, H, C]
     predictions = world_model.predict(theta, features[1:])
     weights = jax.vmap(objective.discounted_weights, 1, 1)(predictions.continuation)  # [H, T + 1]
-    return jnp.swapaxes(weights[..., None] * predictions.cost, 0, 1)
+    return jnp.swapaxes(weights[..., None] * predictions.cost * cost_factors[:, None], 0, 1)
 
   padded = jnp.concatenate([action, jnp.zeros((horizon, action.shape[1]), action.dtype)])
   given_actions = jnp.stack([padded[step : step + num_states] for step in range(horizon)])  # [H, T + 1, A]

@@ -31,7 +31,8 @@ class Scores(NamedTuple):
 
   log_likelihood: dict[str, types.Array]  # [K], of a step, by what is predicted.
   log_loss: types.Array  # [], minus the log likelihood of the costs of a step.
-  forecast: types.Array  # [H, C], cost expected of each step ahead.
+  raw_forecast: types.Array  # [H, C], cost expected of each step ahead, before it is multiplied by factors.
+  forecast: types.Array  # [H, C], as it is used.
   came: types.Array  # [H, C]
   disagreement: types.Array  # [C], standard deviation over samples of the cost expected of H steps.
   bound: types.Array  # [C], on the cost of H steps.
@@ -52,7 +53,7 @@ def init(observation_parts: tuple[str, ...], num_scales: int, horizon: int, num_
   zeros, bins = jnp.zeros((num_constraints,)), jnp.zeros((len(BIN_EDGES) + 1,))
   by_step = jnp.zeros((horizon, num_constraints))
   log_likelihood = {name: jnp.zeros((num_scales,)) for name in ('cost', 'reward', *observation_parts)}
-  scores = Scores(log_likelihood, jnp.zeros(()), by_step, by_step, zeros, zeros, zeros, bins, bins, bins)
+  scores = Scores(log_likelihood, jnp.zeros(()), by_step, by_step, by_step, zeros, zeros, zeros, bins, bins, bins)
   return HeldOut(scores, jnp.zeros(()))
 
 
@@ -77,6 +78,7 @@ def score(
   sample: Callable[[types.Array | None], core.Params],
   scales: tuple[float, ...],
   scale: types.Array | None,
+  factors: types.Array,
   key: core.Key,
   episode: types.Trajectory,
   num_steps: types.Array,
@@ -91,6 +93,7 @@ def score(
     sample: Draws N samples of theta [N, ...] at a scale, the same ones whatever the scale.
     scales: At which likelihoods are compared.
     scale: The posterior's own.
+    factors: Of expected costs, [H, C]. Likelihoods are those of the models, without them.
     key: All other noise, the same for all scales.
     episode: [T + 1, ...], padded behind its end.
     num_steps: T without the padding.
@@ -125,7 +128,8 @@ def score(
     return jax.tree.map(lambda x: over_starts(jnp.mean(mixture(x), axis=0)), log_likelihood), costs
 
   at_scales = jax.lax.map(lambda scale: at_scale(scale)[0], jnp.asarray(scales))
-  own, costs = at_scale(scale)  # Costs [N, H, S, C].
+  own, raw_costs = at_scale(scale)
+  costs = raw_costs * factors[None, :, None]  # [N, H, S, C]
   forecast = jnp.mean(costs, axis=0)
   sums, came_sums = jnp.sum(costs, axis=1), jnp.sum(came.cost, axis=0)  # [N, S, C], [S, C]
   bound = jax.vmap(lambda x: bounds.apply_bound(cost_bound, x[..., None])[0][:, 0], -1, -1)(sums)  # [S, C]
@@ -135,6 +139,7 @@ def score(
   return Scores(
     log_likelihood=at_scales,
     log_loss=-own['cost'],
+    raw_forecast=by_step(jnp.mean(raw_costs, axis=0)),
     forecast=by_step(forecast),
     came=by_step(came.cost),
     disagreement=over_starts(jnp.std(sums, axis=0)),
@@ -153,6 +158,7 @@ def metrics(held_out: HeldOut, scales: tuple[float, ...]) -> dict[str, types.Arr
   result = {'held_out_log_loss': scores.log_loss}
   for i in range(num_constraints):
     result |= {
+      f'held_out_raw_forecast/{i}': scores.raw_forecast[:, i].sum(),
       f'held_out_forecast/{i}': scores.forecast[:, i].sum(),
       f'held_out_cost/{i}': scores.came[:, i].sum(),
       f'held_out_bound/{i}': scores.bound[i],

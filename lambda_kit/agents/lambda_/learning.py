@@ -43,6 +43,7 @@ class LearnerState(NamedTuple):
   target_cost_critics: core.Params
   solver: Any
   feedback: Any
+  recalibration: Any
   width: Any
   held_out: held_out_lib.HeldOut
   updates: types.Array  # []
@@ -84,6 +85,7 @@ def make_init(
       target_cost_critics=jax.tree.map(jnp.copy, cost_critics),
       solver=objective.solver.init(networks.spec.num_constraints),
       feedback=objective.feedback.init(networks.spec.num_constraints),
+      recalibration=objective.recalibration.init(objective.horizon, networks.spec.num_constraints),
       width=width.init(),
       held_out=held_out_lib.init(
         held_out_lib.scored_parts(networks.spec.observations),
@@ -111,11 +113,13 @@ def make_update(
   num_reward_samples: int | None,
   shared_noise: bool,
   num_start_states: int | None,
+  num_constrained: int | None,
   model_only_updates: int,
   devices: devices_lib.Devices,
 ) -> Update:
   """One update from one batch, as a pure function; the arguments are those of `LambdaLearner`."""
   world_model = networks.world_model
+  factors = cost_factors(networks, objective)
 
   def critic_gradient(
     params: core.Params, apply: Callable[[core.Params, types.Array], types.Array], data: objective_lib.CriticData
@@ -136,7 +140,9 @@ def make_update(
 
     # The policy (lines 7 and 9). N models imagine from the S start states, their trajectories are valued, the values
     # are bounded over the models, and the Lagrangian of the bounds is differentiated.
-    start = devices.split(_start_states(output.states, num_start_states, start_key))
+    start, rows = _start_states(output.states, num_start_states, start_key)
+    start = devices.split(start)
+    constrained = jnp.ones(rows.shape) if num_constrained is None else (rows < num_constrained).astype(jnp.float32)
     shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
     budgets = shares * objective.budgets
     samples = posterior.sample(posterior_state, sample_key, num_samples, width.scale(state.width))
@@ -158,6 +164,8 @@ def make_update(
       target_value=lambda features: networks.critic.apply(state.target_critic, features),
       target_cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
       solver_state=state.solver,
+      cost_factors=factors(state),
+      constrained=constrained,
       devices=devices,
     )
     noise_key, select_key = jax.random.split(policy_key)
@@ -201,6 +209,7 @@ def make_update(
       target_cost_critics=target_update(cost_critics.params, state.target_cost_critics, updates),
       solver=solver,
       feedback=feedback,
+      recalibration=state.recalibration,
       width=state.width,
       held_out=state.held_out,
       updates=updates,
@@ -215,6 +224,15 @@ def make_update(
   return update
 
 
+def cost_factors(
+  networks: networks_lib.LambdaNetworks, objective: objective_lib.Objective
+) -> Callable[[LearnerState], types.Array]:
+  """How the costs that models expect are corrected, [H, C]."""
+  return lambda state: objective.recalibration.factors(
+    state.recalibration, objective.horizon, networks.spec.num_constraints
+  )
+
+
 def make_observe_episode(
   networks: networks_lib.LambdaNetworks,
   posterior: core.Posterior,
@@ -225,9 +243,11 @@ def make_observe_episode(
 ) -> Callable[[LearnerState, types.Trajectory, types.Array], LearnerState]:
   """What is learned from a new episode [T + 1, ...] as a whole, padded behind its T steps, as a pure function.
 
-  Feedback learns what it cost; the width of the posterior, how well samples predicted it.
+  Feedback learns what it cost; the width of the posterior and the factors of expected costs, how well samples predicted
+  it.
   """
   limits = np.asarray(networks.spec.cost_limits, np.float32)
+  factors = cost_factors(networks, objective)
 
   def score(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
     key = jax.random.fold_in(state.key, 2)
@@ -239,12 +259,15 @@ def make_observe_episode(
       lambda scale: posterior.sample(state.posterior, key, num_samples, scale),
       width.scales,
       width.scale(state.width),
+      factors(state),
       key,
       episode,
       num_steps,
     )
     return state._replace(
-      width=width.observe(state.width, scores.log_likelihood), held_out=held_out_lib.add(state.held_out, scores)
+      width=width.observe(state.width, scores.log_likelihood),
+      recalibration=objective.recalibration.observe(state.recalibration, scores.raw_forecast, scores.came),
+      held_out=held_out_lib.add(state.held_out, scores),
     )
 
   def observe_episode(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
@@ -274,6 +297,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     shared_noise: Whether all N models imagine with the same noise.
     filter_with_mean: Whether actors infer states with the posterior's mean, not with the weights in training.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
+    num_constrained: The first so many sequences of a batch are those whose imagined costs are compared with budgets;
+      None compares all.
     model_only_updates: During the first so many updates only the model learns.
     updates_per_call: Updates that one call of the compiled program takes. Small networks learn faster with more of
       them: each call costs as much as some updates.
@@ -298,6 +323,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     shared_noise: bool,
     filter_with_mean: bool,
     num_start_states: int | None,
+    num_constrained: int | None,
     model_only_updates: int,
     updates_per_call: int,
     max_skips: int,
@@ -321,6 +347,7 @@ class LambdaLearner(core.Learner[LearnerState]):
       num_reward_samples=num_reward_samples,
       shared_noise=shared_noise,
       num_start_states=num_start_states,
+      num_constrained=num_constrained,
       model_only_updates=model_only_updates,
       devices=devices,
     )
@@ -344,6 +371,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._sources = {
       'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, belief(state))),
       'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
+      'cost_factors': devices.jit(cost_factors(networks, objective)),
       'samples': devices.jit(
         lambda state: posterior.sample(
           state.posterior, jax.random.fold_in(state.key, 1), num_samples, width.scale(state.width)
@@ -380,7 +408,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._state = self._observe_episode(self._state, episode, num_steps)
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
-    """Offers 'belief' (what states are filtered with), 'policy' and 'samples' (models for a planner)."""
+    """Offers 'belief' (what states are filtered with), 'policy', 'samples' (models for planners), 'cost_factors'."""
     return [self._devices.local(self._sources[name](self._state)) for name in names]
 
   def save(self) -> LearnerState:
@@ -430,16 +458,20 @@ def _apply(optimizer: optax.GradientTransformation, module: Module, gradients: c
   return Module(optax.apply_updates(module.params, changes), optimizer_state)
 
 
-def _start_states(states: types.Nest, count: int | None, key: core.Key) -> types.Nest:
-  """Flattens inferred states [B, L, ...] to [S, ...], all of them or `count` without repetition. Gradients stop."""
+def _start_states(states: types.Nest, count: int | None, key: core.Key) -> tuple[types.Nest, types.Array]:
+  """Flattens inferred states [B, L, ...] to [S, ...], all of them or `count` without repetition. Gradients stop.
+
+  Also returns which of the B sequences each is from, [S].
+  """
+  batch_size, length = jax.tree.leaves(states)[0].shape[:2]
   flat = jax.tree.map(lambda x: jax.lax.stop_gradient(x).reshape((-1,) + x.shape[2:]), states)
+  available = batch_size * length
   if count is None:
-    return flat
-  available = jax.tree.leaves(flat)[0].shape[0]
+    return flat, jnp.arange(available) // length
   if count > available:
     raise errors.SetupError(
       f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
       'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.'
     )
   chosen = jax.random.choice(key, available, (count,), replace=False)
-  return jax.tree.map(lambda x: x[chosen], flat)
+  return jax.tree.map(lambda x: x[chosen], flat), chosen // length

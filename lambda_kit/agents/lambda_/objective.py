@@ -25,6 +25,7 @@ class Objective:
   solver: core.ConstraintSolver
   budgets: Any  # [C]
   feedback: core.Feedback  # Corrects the budgets.
+  recalibration: core.Recalibration  # Corrects the costs that models expect.
   discount: float
   cost_discount: float
   lambda_: float
@@ -47,6 +48,8 @@ class PolicyProblem:
   target_value: Callable[[types.Array], types.Array]  # The target critic, from which the critic's loss bootstraps.
   target_cost_values: Callable[[types.Array], types.Array]  # Likewise of the safety critics.
   solver_state: Any  # Multipliers lambda_k and penalty mu_k.
+  cost_factors: types.Array  # [H, C], of the costs that models expect at each step ahead.
+  constrained: types.Array  # [S], weight of each start state in the J_i that are compared with budgets.
   devices: devices_lib.Devices  # On which start states are in parts.
   reward_models: slice = dataclasses.field(
     default_factory=lambda: slice(None)
@@ -109,7 +112,7 @@ def estimate(problem: PolicyProblem, params: core.Params, features: types.Array,
   lambda_values = lambda rewards, next_values, discount: _lambda_values(
     problem, rewards, continuations, next_values, discount
   )
-  rewards, costs = time_last(predictions.reward), time_last(predictions.cost)
+  rewards, costs = time_last(predictions.reward), time_last(predictions.cost) * problem.cost_factors[None]
   return Estimates(
     values=lambda_values(rewards, time_last(problem.value(features[1:])), problem.objective.discount),
     cost_values=jax.vmap(lambda r, v: lambda_values(r, v, problem.objective.cost_discount), -1, -1)(
@@ -142,6 +145,8 @@ def lagrangian(
 ) -> tuple[types.Array, tuple[types.Array, dict[str, types.Array]]]:
   """-J(pi) + sum_i Psi_i(pi) (eq. 10), with J and J_i bounded over N posterior samples (algorithm 1).
 
+  All start states teach the policy; the J_i are those of the start states that are constrained.
+
   Args:
     problem: Bounds, solver and its state.
     estimates: Of N models, [N, ...].
@@ -153,7 +158,14 @@ def lagrangian(
   weights = jax.lax.stop_gradient(jnp.mean(estimates.weights, axis=0))
   weights /= jnp.sum(weights)
   bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values[problem.reward_models])[0])
-  bound_cost = lambda values: jnp.sum(weights * bounds.apply_bound(objective.cost_bound, values)[0])
+  constrained = weights * problem.constrained[:, None]
+  constrained /= jnp.maximum(jnp.sum(constrained), 1e-20)
+
+  def bound_cost(values):
+    bounded = bounds.apply_bound(objective.cost_bound, values)[0]  # [S, H]
+    everywhere = jnp.sum(weights * bounded)
+    return everywhere + jax.lax.stop_gradient(jnp.sum(constrained * bounded) - everywhere)
+
   bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values[problem.cost_models])
   penalty = objective.solver.penalty(problem.solver_state, bounded_costs, objective.budgets)
   loss = -bounded + penalty

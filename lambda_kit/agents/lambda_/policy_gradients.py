@@ -46,7 +46,7 @@ class WholeGradient:
       valued: the paper's greedy variant, with `MeanBound`. Otherwise each is valued by itself.
   """
 
-  chunk_size = None
+  chunk_size: int | None = None
 
   def __init__(self, average_trajectories: bool = False):
     self._average_trajectories = average_trajectories
@@ -102,7 +102,7 @@ class SelectedGradient:
   def __init__(self, chunk_size: int = 160, block_size: int = 48):
     if chunk_size < 1 or block_size < 1:
       raise ValueError(f'SelectedGradient: chunk_size={chunk_size} and block_size={block_size} must be at least 1.')
-    self.chunk_size = chunk_size
+    self.chunk_size: int | None = chunk_size
     self._block_size = block_size
 
   def __call__(
