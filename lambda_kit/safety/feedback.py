@@ -39,7 +39,7 @@ class NoFeedback(core.Feedback[NoFeedbackState]):
 
 class IntegralState(NamedTuple):
   log_share: types.Array  # [C]
-  may_tighten: types.Array  # [C], how often, lately, imagined costs were within their budget.
+  may_tighten: types.Array  # [C], how often, lately, imagined costs were not far above their budget.
   may_loosen: types.Array  # [C], how often, lately, a multiplier was at work.
 
 
@@ -47,13 +47,13 @@ class IntegralState(NamedTuple):
 class IntegralFeedback(core.Feedback[IntegralState]):
   """An integral controller of each budget: budget <- share * budget, and after each episode
 
-    log share <- clip(log share + gain * awake * clip((limit - cost return) / limit, -1, 1), log lowest, log highest).
+    log share <- clip(log share + gain * awake * max((limit - cost return) / limit, -worst), log lowest, log highest).
 
   At rest the mean cost of episodes is the limit, whatever the model's bias, if that takes a share in this range; with
   shares up to 1 it is at most the limit. Integration is conditional, against windup:
-  a share falls only while imagined costs are within the budget (otherwise the solver is at work already, and early on
+  a share falls only while imagined costs are not far above the budget (otherwise the solver is at work already, and early on
   nothing is learned yet), and rises only while a multiplier holds the policy back (otherwise more budget changes
-  nothing). `awake` is how often that was so in the last updates.
+  nothing). `awake` is how often that was so in the last updates; at rest it is 1 for both, or the scale would tip.
 
   Args:
     gain: Of log share for an episode that costs nothing, or twice its limit. With 0.05 a share halves in 14 episodes of
@@ -61,6 +61,9 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     lowest: Share.
     highest: Share. More than 1 gives back what pessimistic bounds withhold, at the price of costs while it learns how
       much that is.
+    worst: Excess of an episode, in limits, that counts: one episode can't take all of the budget. Costs of episodes are
+      skewed: cut at twice the limit, their mean would settle above it.
+    slack: By which part of the budget imagined costs may exceed it while a share falls: they scatter around it.
     memory: Updates over which it is averaged who is at work.
     idle_multiplier: Multipliers up to this one hold nothing back.
   """
@@ -72,15 +75,25 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     gain: float = 0.05,
     lowest: float = 0.1,
     highest: float = 1.0,
+    worst: float = 4.0,
+    slack: float = 0.25,
     memory: float = 100.0,
     idle_multiplier: float = 1e-3,
   ):
-    if not (gain > 0.0 and 0.0 < lowest <= 1.0 <= highest and memory >= 1.0 and idle_multiplier >= 0.0):
+    if not (
+      gain > 0.0
+      and 0.0 < lowest <= 1.0 <= highest
+      and worst > 0.0
+      and slack >= 0.0
+      and memory >= 1.0
+      and idle_multiplier >= 0.0
+    ):
       raise ValueError(
         f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'memory={memory} at least 1 and idle_multiplier={idle_multiplier} not negative.'
+        f'worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and idle_multiplier={idle_multiplier} not negative.'
       )
-    self._gain, self._rate, self._idle_multiplier = gain, 1.0 / memory, idle_multiplier
+    self._gain, self._worst, self._slack = gain, worst, slack
+    self._rate, self._idle_multiplier = 1.0 / memory, idle_multiplier
     self._range = (jnp.log(lowest).item(), jnp.log(highest).item())
 
   def init(self, num_constraints: int) -> IntegralState:
@@ -97,14 +110,14 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     chex.assert_equal_shape([cost_values, budgets, multipliers, state.log_share])
     average = lambda old, new: old + self._rate * (new.astype(old.dtype) - old)
     return state._replace(
-      may_tighten=average(state.may_tighten, cost_values <= budgets),
+      may_tighten=average(state.may_tighten, cost_values <= (1.0 + self._slack) * budgets),
       may_loosen=average(state.may_loosen, multipliers > self._idle_multiplier),
     )
 
   def observe_episode(self, state: IntegralState, cost_return: types.Array, limits: types.Array) -> IntegralState:
     chex.assert_equal_shape([cost_return, limits, state.log_share])
     # Of a limit of 0 each cost is too much.
-    error = jnp.clip((limits - cost_return) / jnp.maximum(limits, 1e-6), -1.0, 1.0)
+    error = jnp.clip((limits - cost_return) / jnp.maximum(limits, 1e-6), -self._worst, 1.0)
     awake = jnp.where(error < 0, state.may_tighten, state.may_loosen)
     step = jnp.where(jnp.isfinite(cost_return), self._gain * awake * error, 0.0)
     return state._replace(log_share=jnp.clip(state.log_share + step, *self._range))

@@ -1,5 +1,7 @@
 """The policy's loss and its gradients, computed in both ways, against closed forms on a linear model."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -154,6 +156,18 @@ def test_each_start_state_selects_its_own_sample(run):
     _values_by_hand(0.0, 0.5, -1.0, _COST_GAMMA, 2.0, _VC),
   ]
   assert outcome.cost_values[0] == pytest.approx(np.mean(costs), rel=1e-5)
+
+
+def test_critics_may_learn_from_any_sample(run):
+  """Of 200 equal start states about half learn from each of two samples, whatever the bound selects."""
+  selected, anyone = (
+    run(0.0, [0.5, 1.5], [1.0] * 200, dataclasses.replace(_objective(), bounded_critics=bounded))[2]
+    for bounded in (True, False)
+  )
+  for kind in (0, 1):
+    firsts = [np.ravel(data[kind].features[..., 1, 0]) for data in (selected, anyone)]
+    np.testing.assert_allclose(firsts[0], 1.5)
+    assert set(firsts[1]) == {0.5, 1.5} and 70 <= np.sum(firsts[1] == 1.5) <= 130
 
 
 def test_reward_and_cost_select_independently(run):

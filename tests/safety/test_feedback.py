@@ -46,14 +46,28 @@ def test_it_is_asleep_before_the_first_update_and_while_imagined_costs_exceed_th
   limits = jnp.array([25.0])
   state = controller.observe_episode(state, jnp.array([80.0]), limits)
   for _ in range(100):
-    state = controller.observe_update(state, jnp.array([6.0]), jnp.array([5.0]), jnp.array([0.1]))
+    state = controller.observe_update(state, jnp.array([7.0]), jnp.array([5.0]), jnp.array([0.1]))
   state = controller.observe_episode(state, jnp.array([80.0]), limits)
   assert controller.shares(state, 1) == 1.0
   for _ in range(1000):
     state = controller.observe_update(state, jnp.array([4.0]), jnp.array([5.0]), jnp.array([0.1]))
-  state = controller.observe_episode(state, jnp.array([80.0]), limits)
-  # Twice the limit and more counts as twice: exp(-0.05).
-  np.testing.assert_allclose(controller.shares(state, 1), np.exp(-0.05), rtol=1e-3)
+  state = controller.observe_episode(state, jnp.array([1e6]), limits)
+  # Five times the limit and more counts as five times: exp(-0.05 * 4).
+  np.testing.assert_allclose(controller.shares(state, 1), np.exp(-0.2), rtol=1e-3)
+
+
+def test_skewed_costs_and_noisy_values_settle_at_the_limit():
+  """Costs of episodes are exponential, and imagined costs within the budget half of the time."""
+  rng, limits = np.random.default_rng(0), jnp.array([25.0])
+  controller = feedback.IntegralFeedback(gain=0.01, highest=2.0)
+  state, means = controller.init(1), []
+  for _ in range(4_000):
+    shares = controller.shares(state, 1)
+    budgets = shares * limits
+    state = controller.observe_update(state, budgets * rng.uniform(0.9, 1.1), budgets, jnp.ones(1))
+    means.append(2.0 * budgets[0])
+    state = controller.observe_episode(state, jnp.array([rng.exponential(means[-1])]), limits)
+  np.testing.assert_allclose(np.mean(means[1_000:]), 25.0, rtol=0.04)
 
 
 def test_it_does_not_loosen_a_constraint_that_holds_nothing_back():

@@ -115,6 +115,7 @@ class LambdaBuilder(core.AgentBuilder):
         lambda_=config.lambda_,
         horizon=config.horizon,
         entropy_scale=config.entropy_scale,
+        bounded_critics=config.bounded_critics,
       ),
       policy_gradient=config.policy_gradient
       or policy_gradients.default_gradient(config.num_samples + (config.num_reward_samples or 0)),

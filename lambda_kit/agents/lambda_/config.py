@@ -61,6 +61,10 @@ class LambdaConfig:
   # A limit is on what the current policy does, and states of a long past are not where it goes. All start states teach
   # the policy in either case.
   constrain_recent: bool = False
+  # Whether critics learn the values that bounds select, as in algorithm 1. A bound over H steps then continues with
+  # bounds, and the selection adds up over the horizon of the discount: critics of the samples' values overestimate more
+  # the more the samples scatter. Otherwise critics learn the value under any sample, and bounds are over H steps alone.
+  bounded_critics: bool = True
   horizon: int = 15  # H
 
   # The objective.

@@ -31,6 +31,7 @@ class Objective:
   lambda_: float
   horizon: int
   entropy_scale: float  # Weight of the policy's entropy before squashing; the paper has none.
+  bounded_critics: bool = True  # Whether critics learn the trajectories that bounds select, or those of any sample.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +193,7 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
 
   The policy's values bootstrap from the critics as they are, these from target critics (eq. 9). Where a bound gives
   weight to several samples, one of them is drawn by its weight for each start state: critics then cost the same
-  whatever N is.
+  whatever N is. Without `bounded_critics` all samples weigh the same.
   """
   objective = problem.objective
 
@@ -203,6 +204,8 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
     )
     values, rewards = of_models(values), of_models(rewards)
     sample_weights = bounds.critic_weights(bounds.apply_bound(bound, values)[1])  # [N, S]
+    if not objective.bounded_critics:
+      sample_weights = jnp.ones_like(sample_weights)
     chosen = jax.random.categorical(key, jnp.log(sample_weights + 1e-20), axis=0)  # [S]
 
     def take(chosen, features, rewards, continuations, weights):
