@@ -95,7 +95,7 @@ def write_calibration(
     },
   )
   drawing.save(calibration_figures.calibration(result, title), folder, name)
-  files.write_atomically(folder / f'{name}.json', json.dumps(result, indent=1) + '\n')
+  files.write_atomically(folder / f'{name}.json', certificate_lib.to_text(result))
   certificate_lib.write(folder, certificate_lib.of_calibration(result))
   return result
 

@@ -50,6 +50,8 @@ def _draw_reliability(axes: mpl_axes.Axes, bins: Sequence[dict[str, Any]]) -> No
   end = max(*forecast, *(value for value, _, _ in observed), 1e-3)
   axes.plot([0, end], [0, end], color=_IDEAL_COLOR, linestyle=':', label='as forecast')
   _draw_points(axes, forecast, observed, _COLOR, 'tenths of start states')
+  for scale in (axes.set_xscale, axes.set_yscale):  # Most forecasts are close to 0.
+    scale('symlog', linthresh=0.1)
 
 
 def _draw_steps(axes: mpl_axes.Axes, steps: Sequence[dict[str, Any]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import json
 import math
 import pathlib
+import re
 from typing import Any, NamedTuple
 
 from lambda_kit import files
@@ -72,12 +73,14 @@ class Certificate(NamedTuple):
       else f' {constraint.covered_at_level} of costs were below the {constraint.level:.0%} quantile of what the models '
       f'draw, the level of a bound over {self.samples} samples.'
     )
+    ratios = (
+      f'forecast / observed cost is {constraint.forecast_over_observed}, before any correction '
+      f'{constraint.raw_forecast_over_observed}; bound / observed is {constraint.bound_over_observed}'
+    )
     return (
       f'{name}: an episode costs {constraint.cost_return}, with a limit of {constraint.limit:g}. Within '
-      f'{self.horizon} steps, forecast / observed cost is {constraint.forecast_over_observed} '
-      f'({constraint.raw_forecast_over_observed} before any correction), bound / observed '
-      f'{constraint.bound_over_observed}. The bound covered {constraint.bound_covered} of the costs that came, and '
-      f'would cover {constraint.bound_promised:.3g} if the models were exact.{level} Below their 90% quantile were '
+      f'{self.horizon} steps, {ratios}. The bound covered {constraint.bound_covered} of the costs that came, and would '
+      f'cover {constraint.bound_promised:.3g} if the models were exact.{level} Below their 90% quantile were '
       f'{constraint.covered_at_90}. From {self.episodes} new episodes, with 90% intervals.'
     )
 
@@ -170,12 +173,14 @@ def _whole(value: Any) -> int:
   return value
 
 
-def dumps(certificate: Certificate) -> str:
-  return json.dumps(to_json(certificate), indent=1, allow_nan=False) + '\n'
+def to_text(content: Mapping[str, Any]) -> str:
+  """JSON with lists of numbers in a line each."""
+  text = json.dumps(content, indent=1, allow_nan=False)
+  return re.sub(r'\[[^][{}]*\]', lambda numbers: ' '.join(numbers.group().split()), text) + '\n'
 
 
 def write(folder: pathlib.Path, certificate: Certificate) -> None:
-  files.write_atomically(folder / NAME, dumps(certificate))
+  files.write_atomically(folder / NAME, to_text(to_json(certificate)))
 
 
 def read(folder: pathlib.Path) -> Certificate | None:

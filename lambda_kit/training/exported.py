@@ -177,7 +177,7 @@ def save(
     _PROGRAM: bytes(program.serialize()),
   }
   if certificate is not None:
-    contents[certificate_lib.NAME] = certificate_lib.dumps(certificate).encode()
+    contents[certificate_lib.NAME] = certificate_lib.to_text(certificate_lib.to_json(certificate)).encode()
   entries = {name: dataclasses.asdict(manifest.Entry.of(content)) for name, content in contents.items()}
   contents[_JSON] = sealed.to_bytes(
     _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)

@@ -49,11 +49,16 @@ def test_each_sample_expects_what_its_model_says():
 
 def test_lambda_forecasts_with_its_own_samples():
   parts = tiny.Parts()
+  observation = {'vector': np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)}
+  action = np.zeros((49, 2), np.float32)
+  # As long as all samples are the same, they expect the same, and draw different costs.
+  same = parts.builder.make_cost_forecaster(parts.learner, seed=3).forecast(observation, action)
+  np.testing.assert_allclose(same.disagreement, 0.0, atol=1e-6)
+  np.testing.assert_allclose(same.bound, same.steps, rtol=1e-5)
+  assert not np.array_equal(same.draws[:, 0], same.draws[:, forecasting.NUM_ROLLOUTS])
   parts.learner.step(6)  # The posterior has some spread then.
   forecaster = parts.builder.make_cost_forecaster(parts.learner, seed=3)
   assert (forecaster.horizon, forecaster.num_samples, forecaster.bound_level) == (3, 3, 3 / 4)
-  observation = {'vector': np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)}
-  action = np.zeros((49, 2), np.float32)
   result = forecaster.forecast(observation, action)
   assert result.steps.shape == (50, 3, 1) == result.bound.shape and result.disagreement.shape == (50, 1)
   assert np.all((result.steps > 0) & (result.steps < 1))  # Each step costs 1 at most.
@@ -64,7 +69,6 @@ def test_lambda_forecasts_with_its_own_samples():
   assert result.draws.shape == (50, 3 * forecasting.NUM_ROLLOUTS, 1) and set(np.unique(result.draws)) <= {0, 1, 2, 3}
   error = np.std(result.draws) / np.sqrt(result.draws.size)
   assert abs(result.draws.mean() - sums.mean()) < 4 * error
-  assert not np.array_equal(result.draws[:, 0], result.draws[:, forecasting.NUM_ROLLOUTS])
   again = parts.builder.make_cost_forecaster(parts.learner, seed=3)
   np.testing.assert_array_equal(again.forecast(observation, action).bound, result.bound)
 

@@ -28,7 +28,9 @@ def _make(**options):
 def test_what_is_written_is_read(tmp_path):
   assert certificate.read(tmp_path) is None
   certificate.write(tmp_path, _make())
-  content = json.loads((tmp_path / 'calibration.json').read_text())
+  text = (tmp_path / 'calibration.json').read_text()
+  assert '"cost_return": [ 20.0, 10.0, 30.0 ],\n' in text
+  content = json.loads(text)
   assert content['constraints']['hazards']['forecast_over_observed'] == [2.0, 1.5, None]
   found = certificate.read(tmp_path)
   assert certificate.to_json(found) == certificate.to_json(_make()) == content
@@ -41,8 +43,8 @@ def test_what_is_written_is_read(tmp_path):
 def test_it_says_what_it_knows():
   text = _make().describe()
   assert 'an episode costs 20 (10 to 30), with a limit of 25' in text
-  assert 'forecast / observed cost is 2 (1.5 to inf) (0.5 (0.25 to 1) before any correction)' in text
-  assert 'bound / observed unknown' in text and 'below the 67% quantile' in text and 'over 2 samples' in text
+  assert 'forecast / observed cost is 2 (1.5 to inf), before any correction 0.5 (0.25 to 1);' in text
+  assert 'bound / observed is unknown' in text and 'below the 67% quantile' in text and 'over 2 samples' in text
   assert 'quantile of what the models draw' not in _make(level=None, covered_at_level=None).describe()
   assert str(certificate.Interval(0.5, math.nan, math.nan)) == '0.5'
 
