@@ -24,6 +24,9 @@ def test_nothing_to_divide_by_is_unknown_or_without_limit():
   found = ratios.ratio_of_sums(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]]))
   assert found.value[0] == 2.0 and found.low[0] == 1.0 and found.high[0] == np.inf
   assert np.isnan([found.value[1], found.low[1], found.high[1]]).all()
+  # Draws of episodes that say nothing are left out.
+  found = ratios.ratio_of_sums(np.array([2.0, 0.0]), np.array([1.0, 0.0]))
+  assert found == (2.0, 2.0, 2.0)
 
 
 @pytest.mark.parametrize('num_episodes', [5, 20])
