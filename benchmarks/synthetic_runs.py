@@ -50,6 +50,16 @@ _OTHER_METRICS = dict.fromkeys(
   ),
   0.4907914698123932,
 )
+# Forecasts are 2/3 of observed costs after a correction by 4/3.
+_HELD_OUT = {
+  'held_out_raw_forecast/0': 0.3,
+  'held_out_forecast/0': 0.4,
+  'held_out_cost/0': 0.6,
+  'held_out_bound/0': 0.54,
+  'held_out_covered/0': 0.8,
+  'budget_share/0': 0.7,
+  'posterior_scale': 11.0,
+}
 
 
 def write_run(
@@ -68,6 +78,7 @@ def write_run(
   learner_rows=20,
   stop_after=None,
   diagnoses=(),
+  held_out=False,
   versions=_VERSIONS,
   earlier=(),
 ) -> pathlib.Path:
@@ -89,6 +100,7 @@ def write_run(
     learner_rows: How many.
     stop_after: Evaluations after which the run stopped.
     diagnoses: Messages of warnings.
+    held_out: Whether the learner scored new episodes.
     versions: Those that the run recorded.
     earlier: Versions that it had before.
   """
@@ -163,6 +175,7 @@ def write_run(
         'value_spread': 0.2,
         'cost_value_spread/0': 0.1,
         **_OTHER_METRICS,
+        **(_HELD_OUT if held_out else {}),
         'time': 1000.0 + i,
       }
       for i in range(1, learner_rows + 1)

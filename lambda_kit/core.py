@@ -258,8 +258,15 @@ class WorldModel(abc.ABC):
     """Log likelihoods [...], up to constants, of 'reward', of 'cost' (all C) and of parts of `came.observation`."""
 
   @abc.abstractmethod
+  def draw_costs(self, params: Params, features: types.Array, factors: types.Array, key: Key) -> types.Array:
+    """Costs [..., C] of states with `features` [..., F], drawn with `predict`'s expectation times `factors` [..., C].
+
+    Where costs can't be as large as that, they are as large as they can be.
+    """
+
+  @abc.abstractmethod
   def imagination_params(self, params: Params) -> Params:
-    """The part of `params` that `imagine_step` and `predict` need: what the posterior has to sample."""
+    """The part of `params` that `imagine_step`, `predict` and `draw_costs` need: what the posterior has to sample."""
 
 
 class WorldModelFactory(Protocol):

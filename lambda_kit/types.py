@@ -62,11 +62,18 @@ class ModelOutput(NamedTuple):
 
 
 class CostForecast(NamedTuple):
-  """Expected undiscounted costs of the H agent steps after each time step of an episode."""
+  """Undiscounted costs of the H agent steps after each time step of an episode, under the policy with its noise.
 
-  steps: Array  # [T + 1, H, C], the cost of each step: the mean over posterior samples.
-  given_actions: Array  # [T + 1, H, C], likewise, given the recorded actions instead of the policy; 0 after the last.
-  bound: Array  # [T + 1, C], the bound over the samples' sums of all H steps.
+  All but `raw_steps` is multiplied by the factors that the agent corrects expected costs with, if it does.
+  """
+
+  raw_steps: Array  # [T + 1, H, C], the cost that models expect of each step: the mean over posterior samples.
+  steps: Array  # [T + 1, H, C], the same, corrected.
+  disagreement: Array  # [T + 1, C], standard deviation over samples of the cost expected of all H steps.
+  bound: Array  # [T + 1, H, C], of each step; summed over steps the bound over the samples' sums.
+  draws: (
+    Array  # [T + 1, M, C], costs of all H steps drawn from the models: those of weights, states, actions and costs.
+  )
 
 
 class Predictions(NamedTuple):
@@ -108,3 +115,7 @@ class CostForecaster(NamedTuple):
   # Maps observations o_0, ..., o_T [T + 1, ...] and actions a_0, ..., a_{T-1} [T, A] of an episode to a forecast.
   forecast: Callable[[Observation, Array], CostForecast]
   horizon: int  # H, agent steps.
+  num_samples: int  # N.
+  # Of a bound that selects the k-th smallest of N estimates, k / (N + 1): how often the next one of the same kind would
+  # be below it. None for bounds that don't select.
+  bound_level: float | None

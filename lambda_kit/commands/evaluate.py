@@ -3,11 +3,12 @@
   lambda-kit evaluate --workdir=runs/grid-20260101-120000
   lambda-kit evaluate --workdir=X --which=best --episodes=90 --videos=3
   lambda-kit evaluate --workdir=X --step=100000 --export=exported
-  lambda-kit evaluate --workdir=X --calibrate=10         # Is the bound on costs above the real costs?
+  lambda-kit evaluate --workdir=X --calibrate=20         # How good are the models' forecasts of costs?
 
 The configuration is the run's own config.gin. If the checkpoint holds the score of an evaluation, this evaluation is
 repeated, and the command says whether the result is identical. Results are written to X/evaluation/. The run may still
-be in progress. The exported policy acts without gin: `lambda_kit.load_policy('exported')`.
+be in progress. The exported policy acts without gin: `lambda_kit.load_policy('exported')`. It carries the certificate
+that --calibrate, now or earlier, gave its checkpoint: X/evaluation/calibration.json.
 """
 
 import pathlib
@@ -42,7 +43,7 @@ _VIDEOS = flags.DEFINE_integer(
 _CALIBRATE = flags.DEFINE_integer(
   'calibrate',
   0,
-  "In how many episodes, with training's exploration noise, to compare bounds on costs with real costs.",
+  "In how many new episodes to compare the models' forecasts of costs, and bounds on them, with the costs that come.",
   lower_bound=0,
 )
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')

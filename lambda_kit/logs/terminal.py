@@ -20,6 +20,7 @@ from rich import table as rich_table
 from rich import text
 
 from lambda_kit import core
+from lambda_kit.analysis import held_out
 from lambda_kit.analysis import tables
 
 _MEAN_EPISODES = 10
@@ -29,7 +30,7 @@ _SPEED_SECONDS = 600.0
 
 
 class TerminalLogger(core.Logger):
-  """Shows progress, speed, returns and costs against their limits.
+  """Shows progress, speed, returns and costs against their limits, and how well costs of new episodes were forecast.
 
   On a terminal this is a live view, with prints and log messages scrolling above it. A pipe or a file gets plain lines:
   at most one every `interval` seconds for episodes, and one for every evaluation.
@@ -70,6 +71,7 @@ class TerminalLogger(core.Logger):
     self._pending_line: str | None = None  # Of the last episode, if it has not been printed.
     self._episodes: collections.deque[dict[str, Any]] = collections.deque(maxlen=_MEAN_EPISODES)
     self._evaluation: dict[str, Any] | None = None
+    self._calibration: list[str] = []  # Lines about the newest scores of new episodes, one for each constraint.
     self._stack = contextlib.ExitStack()  # Undoes the live view's changes to the process.
 
     console = rich_console.Console(file=self._stream)
@@ -111,6 +113,8 @@ class TerminalLogger(core.Logger):
       self._episodes.append(row)
     elif kind == 'evaluation':
       self._evaluation = row
+    elif kind == 'learner':
+      self._calibration = self._describe_held_out(row)
     else:
       return
     if self._is_live:
@@ -118,7 +122,9 @@ class TerminalLogger(core.Logger):
     elif kind == 'evaluation':
       self._pending_line = None  # It is older than the evaluation.
       self._print(self._line('evaluation', row, ()))
-    else:
+      for line in self._calibration:
+        self._print(line)
+    elif kind == 'episode':
       line = self._line(f'episode {row.get("episode", "")}'.rstrip(), row, self._episodes)
       if self._clock() >= self._next_line:
         self._next_line = self._clock() + self._interval
@@ -207,7 +213,13 @@ class TerminalLogger(core.Logger):
     newest = self._episodes[-1] if self._episodes else self._evaluation
     if newest and (regret := _regret(newest)):
       table.add_row('cost regret', regret)
-    return table
+    return rich_console.Group(table, *(text.Text(line, 'dim') for line in self._calibration))
+
+  def _describe_held_out(self, row: dict[str, Any]) -> list[str]:
+    count = max(np.size(self._cost_limit), len(self._constraint_names))
+    found = [held_out.summarize(row, i) for i in range(count)]
+    label = lambda i: f', {self._constraint_names[i]}' if len(self._constraint_names) > 1 else ''
+    return [f'new episodes{label(i)}: {held_out.describe(figures)}' for i, figures in enumerate(found) if figures]
 
   def _line(self, what: str, row: dict[str, Any], recent: Sequence[dict[str, Any]]) -> str:
     """Describes a row in a line, with means over recent rows of its kind if there are any. ASCII, for any file."""

@@ -36,6 +36,7 @@ class _Functions(NamedTuple):
   change: Any
   predict: Any
   log_likelihood: Any
+  draw_costs: Any
 
 
 @gin.register
@@ -98,7 +99,7 @@ class FeedForwardWorldModel(core.WorldModel):
         log_probs['vector'] = changes.log_prob(vector[:, 1:] - vector[:, :-1])
         return log_probs, predictions, changes.mean
 
-      return evaluate, _Functions(evaluate, change, heads.predict, heads.log_likelihood)
+      return evaluate, _Functions(evaluate, change, heads.predict, heads.log_likelihood, heads.draw_costs)
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
@@ -168,6 +169,9 @@ class FeedForwardWorldModel(core.WorldModel):
     """States are drawn, and have no likelihood of observations themselves."""
     log_probs = self._functions.log_likelihood(params, features, came)
     return log_probs | {'reward': self._reward_scale * log_probs['reward']}
+
+  def draw_costs(self, params: core.Params, features: types.Array, factors: types.Array, key: core.Key) -> types.Array:
+    return self._functions.draw_costs(params, features, factors, key)
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return params

@@ -33,6 +33,9 @@ class CostPrediction(Prediction, Protocol):
   def log_likelihood(self, target: types.Array) -> types.Array:
     """The log probability of a target, [...], without the weights that the term of the ELBO may have."""
 
+  def draw(self, factors: types.Array, key: types.Array) -> types.Array:
+    """A target, [..., C], whose expectation is multiplied by `factors` [..., C] as far as it can be."""
+
 
 class HeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `Prediction` of a scalar, [...]."""
@@ -89,6 +92,10 @@ class NormalCosts:
   def expectation(self) -> types.Array:
     return self.mean
 
+  def draw(self, factors: types.Array, key: types.Array) -> types.Array:
+    mean = self.mean * factors
+    return mean + jax.random.normal(key, mean.shape)
+
 
 @dataclasses.dataclass(frozen=True)
 class BernoulliCosts:
@@ -126,6 +133,13 @@ class BernoulliCosts:
   def expectation(self) -> types.Array:
     """[..., C]. Without `count_repeats`, if one repeated step has a cost, all do, as in the authors' code."""
     return self.probability() * self.action_repeat
+
+  def draw(self, factors: types.Array, key: types.Array) -> types.Array:
+    """All repeated steps are unsafe or none; with `count_repeats`, each by itself."""
+    probability = jnp.minimum(self.probability() * factors, 1.0)
+    draws, size = (self.action_repeat, 1) if self.count_repeats else (1, self.action_repeat)
+    unsafe = jax.random.uniform(key, (draws, *probability.shape)) < probability[None]
+    return size * jnp.sum(unsafe, axis=0).astype(jnp.float32)
 
 
 @gin.register
@@ -258,6 +272,10 @@ class Heads:
       'reward': self._reward(features).log_prob(came.reward),
       'cost': self._cost(features).log_likelihood(came.cost),
     }
+
+  def draw_costs(self, features: types.Array, factors: types.Array, key: types.Array) -> types.Array:
+    """[..., C]"""
+    return self._cost(features).draw(factors, key)
 
   def evaluate(
     self, features: types.Array, batch: types.Trajectory

@@ -43,6 +43,7 @@ class _Functions(NamedTuple):
   predict: Any
   decode: Any
   log_likelihood: Any
+  draw_costs: Any
 
 
 @gin.register
@@ -166,7 +167,9 @@ class RecurrentWorldModel(core.WorldModel):
           log_probs |= {part: observation_scale * value for part, value in decoded.items()}
         return log_probs
 
-      return observe, _Functions(observe, filter_, dynamics.step, heads.predict, decoder, log_likelihood)
+      return observe, _Functions(
+        observe, filter_, dynamics.step, heads.predict, decoder, log_likelihood, heads.draw_costs
+      )
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
@@ -228,6 +231,9 @@ class RecurrentWorldModel(core.WorldModel):
   ) -> dict[str, types.Array]:
     """Rewards and observations as the ELBO weighs them: a weight is a precision."""
     return self._functions.log_likelihood(params, features, came)
+
+  def draw_costs(self, params: core.Params, features: types.Array, factors: types.Array, key: core.Key) -> types.Array:
+    return self._functions.draw_costs(params, features, factors, key)
 
   def imagination_params(self, params: core.Params) -> core.Params:
     return hk.data_structures.filter(lambda module, *_: module.split('/')[0] in IMAGINATION_MODULES, params)

@@ -11,6 +11,7 @@ import math
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import gin
 from lambda_kit import core
@@ -110,6 +111,19 @@ def apply_bound(bound: core.Bound, values: types.Array) -> tuple[types.Array, ty
   weights = jax.lax.stop_gradient(jax.vmap(bound, in_axes=1, out_axes=1)(estimates))
   chex.assert_equal_shape([weights, estimates])
   return jnp.sum(weights[:, :, None] * values, axis=0), weights
+
+
+def level(bound: core.Bound, num_samples: int) -> float | None:
+  """What a bound over N samples promises: how often the next sample of the same kind would not be above it.
+
+  The k-th smallest of N is not below the next one with probability k / (N + 1), if all N + 1 are exchangeable and none
+  are equal: N / (N + 1) for the largest. None for bounds that don't select one sample.
+  """
+  weights = np.asarray(bound(jnp.arange(num_samples, dtype=jnp.float32)))
+  selected = np.flatnonzero(weights)
+  if len(selected) != 1 or weights[selected[0]] != 1.0:
+    return None
+  return float((selected[0] + 1) / (num_samples + 1))
 
 
 def critic_weights(weights: types.Array) -> types.Array:

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents import actor as actor_lib
 from lambda_kit.analysis import calibration
+from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis import prediction
 from lambda_kit.analysis import tables
 from lambda_kit.analysis import video
@@ -53,7 +53,8 @@ def evaluate(
     num_videos: Number of episodes to film, from the evaluation's first on. If any, the agent's model predicts the
       first.
     export_to: Folder to export the policy to; None for no export.
-    num_calibrations: Number of episodes, with exploration noise, for comparing bounds on costs with costs.
+    num_calibrations: Number of new episodes in which to compare forecasts of costs with costs. The certificate that
+      comes of it, now or earlier, goes with the exported policy.
 
   Returns:
     The row that is also logged: the evaluation's, with its origin. Its `reproduced` says whether the score equals the
@@ -63,9 +64,16 @@ def evaluate(
   checkpoint = _choose(folder, which, step)
   checkpointing.check_task(checkpoint, experiment.environment)
   experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
-  print(f'Evaluating {checkpoint.path}')
   if export_to is not None:
-    print(f'The policy is in {_export(experiment, checkpoint, export_to)}')
+    exported.check_folder(export_to)
+  print(f'Evaluating {checkpoint.path}')
+  results, calibrated = folder / 'evaluation', f'{checkpoint.path.name}-calibration'
+  if num_calibrations:
+    _calibrate(experiment, checkpoint, num_calibrations, results, calibrated)
+    print(f'Details of the calibration are in {results / calibrated}.json and .png')
+  certificate = calibration.read_certificate(results / f'{calibrated}.json')
+  if export_to is not None:
+    print(f'The policy is in {_export(experiment, checkpoint, certificate, export_to)}')
 
   number = len(checkpoint.state['evaluations']) - (checkpoint.score is not None)
   evaluator = experiment.evaluator
@@ -81,15 +89,12 @@ def evaluate(
     num_episodes=len(episodes),
     reproduced=reproduced,
   )
-  results = folder / 'evaluation'
   logger = loggers_lib.JsonlLogger(results)
   logger.write('evaluation', row)
   logger.close()
   print('\n' + tables.evaluation_table([row], spec.cost_limits, spec.constraint_names))
-  if num_calibrations:
-    name = f'{checkpoint.path.name}-calibration'
-    print(calibration.describe(_calibrate(experiment, num_calibrations, loop.episodes, results, name)))
-    print(f'Details are in {results / name}.json and .png')
+  if num_calibrations and certificate is not None:
+    print(certificate.describe())
   if num_videos:
     predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
     path = prediction.write_prediction(
@@ -147,32 +152,38 @@ def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], che
 
 
 def _calibrate(
-  experiment: experiment_lib.Experiment, num_episodes: int, num_trained: int, folder: pathlib.Path, name: str
-) -> dict[str, Any]:
-  """Calibrates in new episodes, and in some that start like those of training."""
+  experiment: experiment_lib.Experiment,
+  checkpoint: store_lib.Checkpoint,
+  num_episodes: int,
+  folder: pathlib.Path,
+  name: str,
+) -> None:
   builder, learner, spec = experiment.builder, experiment.learner, experiment.spec
-  seed = experiment.seeds.evaluation_actor
-  forecaster = builder.make_cost_forecaster(learner, seed)
+  settings, seed = experiment.settings, experiment.seeds.evaluation_actor
 
-  def watch(environment: core.Environment) -> calibration.Watch:
-    actor = actor_lib.Actor(builder.make_actor_core(evaluation=False), learner, seed)
-    return evaluation.Evaluator(environment, actor, spec, 1).watch
+  def watch(evaluation_mode: bool) -> calibration.Watch:
+    actor = actor_lib.Actor(builder.make_actor_core(evaluation=evaluation_mode), learner, seed)
+    return evaluation.Evaluator(experiment.evaluation_environment, actor, spec, 1).watch
 
-  return calibration.write_calibration(
-    forecaster,
-    spec.constraint_names,
-    watch(experiment.evaluation_environment),
-    watch(experiment.environment),
+  calibration.write_calibration(
+    builder.make_cost_forecaster(learner, seed),
+    calibration.Subject(
+      checkpoint.state['task'], settings.seed, checkpoint.step, spec.constraint_names, spec.cost_limits
+    ),
+    watch(False),
+    watch(True),
     num_episodes,
-    num_trained,
-    experiment.settings.title,
+    settings.title,
     folder,
     name,
   )
 
 
 def _export(
-  experiment: experiment_lib.Experiment, checkpoint: store_lib.Checkpoint, folder: str | os.PathLike
+  experiment: experiment_lib.Experiment,
+  checkpoint: store_lib.Checkpoint,
+  certificate: certificate_lib.Certificate | None,
+  folder: str | os.PathLike,
 ) -> pathlib.Path:
   actor_core = experiment.builder.make_actor_core(evaluation=True)
   source = dict(environment_steps=checkpoint.step, score=checkpoint.score)
@@ -182,4 +193,5 @@ def _export(
     experiment.learner.get_variables(actor_core.variable_names),
     jax.random.PRNGKey(experiment.seeds.evaluation_actor),
     exported.Description.of(experiment.spec, source),
+    certificate,
   )

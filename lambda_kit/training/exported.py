@@ -3,6 +3,7 @@
     policy.stablehlo      one step of acting, compiled to StableHLO by `jax.export` for CPU and CUDA
     policy.safetensors    the arrays that it needs
     policy.json           task, observations, actions and origin; sizes and checksums of the other files
+    calibration.json      its certificate, if its checkpoint was calibrated: what it costs, and whether its models knew
 
 Nothing is pickled. JAX guarantees to read StableHLO of earlier versions for six months only. To use a policy for
 longer, export it again from its checkpoint.
@@ -24,6 +25,7 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import files
 from lambda_kit import types
+from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.training.checkpoints import arrays
 from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import manifest
@@ -92,10 +94,18 @@ class ExportedPolicy:
     description: Observations and actions.
     program: One step, with arguments as in `_flatten`.
     variables: Arrays by name.
+    certificate: Of its checkpoint; None if it was not calibrated.
   """
 
-  def __init__(self, description: Description, program: jax_export.Exported, variables: Mapping[str, np.ndarray]):
+  def __init__(
+    self,
+    description: Description,
+    program: jax_export.Exported,
+    variables: Mapping[str, np.ndarray],
+    certificate: certificate_lib.Certificate | None = None,
+  ):
     self.description = description
+    self.certificate = certificate
     self._step = jax.jit(program.call)
     self._variables = jax.device_put(dict(variables))
     self._first_carry = _arguments(program)[1]
@@ -138,6 +148,7 @@ def save(
   variables: Sequence[core.Params],
   key: core.Key,
   description: Description,
+  certificate: certificate_lib.Certificate | None = None,
 ) -> pathlib.Path:
   """Writes a policy, replacing an earlier export. The folder appears complete or not at all.
 
@@ -147,13 +158,13 @@ def save(
     variables: What it acts with.
     key: The key of the actor that the policy is to agree with to the bit.
     description: For readers.
+    certificate: Of its checkpoint; None if it was not calibrated.
 
   Raises:
     OSError: The policy can't be written, or the folder holds something else.
   """
   folder = pathlib.Path(folder).absolute()
-  if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
-    raise FileExistsError(f'{folder} exists and is not an exported policy. Choose another folder.')
+  check_folder(folder)
   step, named_variables, carry = _flatten(actor_core, variables, key)
   observation = {
     name: jax.ShapeDtypeStruct((1, *field.shape), field.dtype) for name, field in description.observations.items()
@@ -165,6 +176,8 @@ def save(
     _ARRAYS: arrays.to_bytes(named_variables, {'task': description.task}),
     _PROGRAM: bytes(program.serialize()),
   }
+  if certificate is not None:
+    contents[certificate_lib.NAME] = certificate_lib.to_text(certificate_lib.to_json(certificate)).encode()
   entries = {name: dataclasses.asdict(manifest.Entry.of(content)) for name, content in contents.items()}
   contents[_JSON] = sealed.to_bytes(
     _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)
@@ -182,6 +195,13 @@ def save(
   finally:
     shutil.rmtree(partial, ignore_errors=True)
   return folder
+
+
+def check_folder(folder: str | os.PathLike) -> None:
+  """Raises FileExistsError if the folder holds something that an export must not replace."""
+  folder = pathlib.Path(folder)
+  if folder.exists() and not (folder / _JSON).exists() and (not folder.is_dir() or any(folder.iterdir())):
+    raise FileExistsError(f'{folder} exists and is not an exported policy. Choose another folder.')
 
 
 def load(folder: str | os.PathLike) -> ExportedPolicy:
@@ -202,7 +222,10 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
       f'can not read it: {error}. {_REMEDY}'
     ) from error
   return ExportedPolicy(
-    Description.from_json(content), program, arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0])
+    Description.from_json(content),
+    program,
+    arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0]),
+    certificate_lib.read(folder) if certificate_lib.NAME in content['files'] else None,
   )
 
 

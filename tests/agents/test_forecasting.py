@@ -30,30 +30,47 @@ def test_each_sample_expects_what_its_model_says():
     filtering,
     {'k': 1.0},
     {'theta': jnp.array([1.0, 2.0])},
-    jnp.array([[1.0], [1.0]]),
+    jnp.array([[1.0], [0.5]]),
     jax.random.PRNGKey(0),
     observation,
     action,
   )
-  # s' = (theta + k) s, and each s' costs 2 s'. From 3: 2 (6 + 12) = 36 and 2 (9 + 27) = 72. From -1: -12 and -24.
-  np.testing.assert_allclose(result.steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
-  np.testing.assert_allclose(result.bound, [[72.0], [-12.0]])
-  # Given the action 50, and 0 behind it: s' = theta s + a. From 3: 53 and 53, 56 and 112. From -1: -1 and -1, -2 and
-  # -4.
-  np.testing.assert_allclose(result.given_actions, [[[2 * 54.5], [2 * 82.5]], [[-3.0], [-5.0]]])
+  # s' = (theta + k) s, and each s' costs 2 s'. From 3: 12 and 24, 18 and 54. From -1: -4 and -8, -6 and -18.
+  np.testing.assert_allclose(result.raw_steps, [[[15.0], [39.0]], [[-5.0], [-13.0]]])
+  # Half of what the second step costs: 12 and 12, 18 and 27; -4 and -4, -6 and -9.
+  np.testing.assert_allclose(result.steps, [[[15.0], [19.5]], [[-5.0], [-6.5]]])
+  np.testing.assert_allclose(result.bound, [[[18.0], [27.0]], [[-4.0], [-4.0]]])
+  # Half of 45 - 24, and of 15 - 8.
+  np.testing.assert_allclose(result.disagreement, [[10.5], [3.5]])
+  # This model draws nothing but what it expects.
+  draws = np.repeat([[[24.0, 45.0]], [[-8.0, -15.0]]], forecasting.NUM_ROLLOUTS, axis=2)
+  np.testing.assert_allclose(result.draws[..., 0], draws[:, 0])
 
 
 def test_lambda_forecasts_with_its_own_samples():
   parts = tiny.Parts()
+  observation = {'vector': np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)}
+  action = np.zeros((49, 2), np.float32)
+  # As long as all samples are the same, they expect the same, and draw different costs.
+  same = parts.builder.make_cost_forecaster(parts.learner, seed=3).forecast(observation, action)
+  np.testing.assert_allclose(same.disagreement, 0.0, atol=1e-6)
+  np.testing.assert_allclose(same.bound, same.steps, rtol=1e-5)
+  assert not np.array_equal(same.draws[:, 0], same.draws[:, forecasting.NUM_ROLLOUTS])
   parts.learner.step(6)  # The posterior has some spread then.
-  forecast, horizon = parts.builder.make_cost_forecaster(parts.learner, seed=3)
-  observation = {'vector': np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)}
-  result = forecast(observation, np.zeros((4, 2), np.float32))
-  assert horizon == 3 and result.steps.shape == (5, 3, 1) and result.bound.shape == (5, 1)
+  forecaster = parts.builder.make_cost_forecaster(parts.learner, seed=3)
+  assert (forecaster.horizon, forecaster.num_samples, forecaster.bound_level) == (3, 3, 3 / 4)
+  result = forecaster.forecast(observation, action)
+  assert result.steps.shape == (50, 3, 1) == result.bound.shape and result.disagreement.shape == (50, 1)
   assert np.all((result.steps > 0) & (result.steps < 1))  # Each step costs 1 at most.
-  assert np.all((result.bound > result.steps.sum(axis=1)) & (result.bound < 3))
-  again, _ = parts.builder.make_cost_forecaster(parts.learner, seed=3)
-  np.testing.assert_array_equal(again(observation, np.zeros((4, 2), np.float32)).bound, result.bound)
+  np.testing.assert_array_equal(result.steps, result.raw_steps)  # Nothing is corrected.
+  bounds_of_sums, sums = result.bound.sum(axis=1), result.steps.sum(axis=1)
+  assert np.all((bounds_of_sums > sums) & (bounds_of_sums < 3)) and np.all(result.disagreement > 0)
+  # Drawn costs are whole, and on average as expected.
+  assert result.draws.shape == (50, 3 * forecasting.NUM_ROLLOUTS, 1) and set(np.unique(result.draws)) <= {0, 1, 2, 3}
+  error = np.std(result.draws) / np.sqrt(result.draws.size)
+  assert abs(result.draws.mean() - sums.mean()) < 4 * error
+  again = parts.builder.make_cost_forecaster(parts.learner, seed=3)
+  np.testing.assert_array_equal(again.forecast(observation, action).bound, result.bound)
 
 
 def test_planners_have_no_such_bounds():

@@ -1,4 +1,4 @@
-"""Comparing bounds on costs with costs."""
+"""Comparing forecasts of costs with costs: which episodes are played, and what is written."""
 
 import json
 
@@ -7,48 +7,54 @@ import pytest
 
 from lambda_kit import types
 from lambda_kit.analysis import calibration
+from lambda_kit.analysis import certificate
 from lambda_kit.training import evaluation
 from tests.fakes import loops
 from tests.fakes import specs
 from tests.fakes import tiny
 
-_HORIZON = 4
-_SEED = 5
+_HORIZON, _SEED, _FACTOR = 4, 5, 1.5
+_SUBJECT = calibration.Subject('Tiny', 7, 1000, ('hazards',), (25.0,))
 
 
 def _forecaster():
-  """Expects nothing, and has a bound of 1."""
-  ones = lambda action: np.ones((len(action) + 1, 1))
-  steps = lambda action: np.zeros((len(action) + 1, _HORIZON, 1))
-  return types.CostForecaster(
-    lambda observation, action: types.CostForecast(steps(action), 0.5 + steps(action), ones(action)), _HORIZON
-  )
+  """Expects 0.1 of each step, 0.15 after a correction; has a bound of 1 on four steps; draws 0, 1 and 2."""
+
+  def forecast(observation, action):
+    ones = np.ones((len(action) + 1, _HORIZON, 1))
+    return types.CostForecast(
+      raw_steps=0.1 * ones,
+      steps=_FACTOR * 0.1 * ones,
+      disagreement=0.05 * ones[:, 0],
+      bound=0.25 * ones,
+      draws=np.arange(3.0)[None, :, None] * ones[:, :1],
+    )
+
+  return types.CostForecaster(forecast, _HORIZON, 2, 2 / 3)
 
 
-def _watch(**options):
+def _watch(seed=_SEED, **options):
   environment = tiny.make_environment(**options)
-  return evaluation.Evaluator(environment, loops.random_actor(environment, _SEED), specs.of(environment), 1).watch
+  return evaluation.Evaluator(environment, loops.random_actor(environment, seed), specs.of(environment), 1).watch
 
 
-def _calibrate(num_episodes, num_trained, folder, forecaster=_forecaster(), episode_length=200):
+def _calibrate(num_episodes, folder, forecaster=_forecaster(), episode_length=200):
   return calibration.write_calibration(
     forecaster,
-    ('hazards',),
+    _SUBJECT,
     _watch(episode_length=episode_length),
-    _watch(seed=1, episode_length=episode_length),
+    _watch(_SEED + 1, episode_length=episode_length),
     num_episodes,
-    num_trained,
     'Tiny',
     folder,
-    'calibration',
+    'step_1000-calibration',
   )
 
 
-def _play(numbers, **options):
-  """Costs of each H steps of these episodes, played step by step."""
-  environment = tiny.make_environment(episode_length=200, **options)
-  actor = loops.random_actor(environment, _SEED)
-  windows = []
+def _play(numbers, seed):
+  """Costs of these episodes, played step by step."""
+  environment = tiny.make_environment(episode_length=200)
+  actor = loops.random_actor(environment, seed)
   for number in numbers:
     environment.next_episode = number
     actor.reseed(number)
@@ -56,67 +62,57 @@ def _play(numbers, **options):
     while not timestep.last():
       timestep = environment.step(actor.select_action(timestep.observation))
       costs.append(timestep.reward.cost[0])
-    windows += [sum(costs[t : t + _HORIZON]) for t in range(len(costs) - _HORIZON + 1)]
-  return np.array(windows)
+    yield np.array(costs)
 
 
-def test_each_horizon_of_each_episode_is_compared(tmp_path):
-  result = _calibrate(2, 7, tmp_path)
-  assert json.loads((tmp_path / 'calibration.json').read_text()) == result
-  assert all((tmp_path / f'calibration.{suffix}').stat().st_size > 1000 for suffix in ('png', 'svg'))
-  (row,), (trained,) = result['constraints'].values(), result['trained'].values()
-  assert row['moments'] == 2 * (200 - _HORIZON + 1)
-  windows = _play(range(2))
+def test_every_window_of_new_episodes_is_compared(tmp_path):
+  result = _calibrate(2, tmp_path)
+  assert json.loads((tmp_path / 'step_1000-calibration.json').read_text()) == result
+  assert all((tmp_path / f'step_1000-calibration.{suffix}').stat().st_size > 1000 for suffix in ('png', 'svg'))
+  identity = ('task', 'seed', 'environment_steps', 'episodes', 'horizon', 'samples')
+  assert [result[name] for name in identity] == ['Tiny', 7, 1000, 2, _HORIZON, 2]
+  (scores,) = result['constraints'].values()
+  numbers = range(calibration.FIRST_EPISODE, calibration.FIRST_EPISODE + 2)
+  costs = list(_play(numbers, _SEED))
+  windows = np.concatenate([np.convolve(cost, np.ones(_HORIZON), 'valid') for cost in costs])
   assert windows.max() > 1 and windows.min() == 0
-  assert row['realised'] == pytest.approx(windows.mean()) and row['above'] == pytest.approx(np.mean(windows <= 1))
-  assert row['above_mean'] == pytest.approx(np.mean(windows == 0))
-  assert (row['mean'], row['given_actions'], row['steps'][0]['given_actions']) == (0.0, 2.0, 0.5)
-  assert '1.00' in calibration.describe(result)
-  # Of seven episodes of training the first and the last, in their own environment.
-  assert trained['realised'] == pytest.approx(_play((0, 6), seed=1).mean()) != row['realised']
-  assert 'In episodes of training, played again: 0.00 expected' in calibration.describe(result)
+  near = lambda value: pytest.approx(value, rel=1e-3)
+  assert scores['observed'][0] == near(windows.mean())
+  assert scores['bound']['covered'][0] == near(np.mean(windows <= 1)) and scores['bound']['promised'] == near(2 / 3)
+  assert scores['raw_forecast_over_observed'][0] == near(0.4 / windows.mean())
+  assert scores['forecast_over_observed'][0] == near(0.6 / windows.mean())
+  assert scores['bound_over_observed'][0] == near(1.0 / windows.mean())
+  assert scores['steps'][3]['observed'] == near(np.mean([cost[3:] for cost in costs]))
+  assert scores['bound']['level'] == near(2 / 3)
+  # With exploration noise, and as the policy is evaluated.
+  assert scores['training_cost_return'][0] == near(np.mean([cost.sum() for cost in costs]))
+  policy = [cost.sum() for cost in _play(numbers, _SEED + 1)]
+  assert scores['cost_return'][0] == near(np.mean(policy)) != scores['training_cost_return'][0]
+  assert scores['limit'] == 25.0
 
 
-def test_agents_without_experience_have_no_episodes_to_play_again(tmp_path):
-  result = _calibrate(1, 0, tmp_path)
-  assert not result['trained'] and 'training' not in calibration.describe(result)
-  few = _calibrate(3, 1, tmp_path)
-  (row,), (trained,) = few['constraints'].values(), few['trained'].values()
-  assert row['moments'] == 3 * trained['moments']
+def test_the_certificate_is_written_beside_the_details(tmp_path):
+  result = _calibrate(3, tmp_path)
+  found = certificate.read(tmp_path)
+  assert found == calibration.read_certificate(tmp_path / 'step_1000-calibration.json')
+  assert (found.task, found.seed, found.environment_steps, found.episodes) == ('Tiny', 7, 1000, 3)
+  (scores,), (kept,) = result['constraints'].values(), found.constraints.values()
+  assert list(kept.cost_return) == scores['cost_return'] and kept.limit == 25.0
+  assert list(kept.covered_at_90) == scores['upper'][2]['covered']
+  assert (kept.bound_promised, list(kept.bound_covered)) == (scores['bound']['promised'], scores['bound']['covered'])
+  assert f'an episode costs {scores["cost_return"][0]:.3g} (' in found.describe()
 
 
-def test_hand_numbers():
-  found = calibration.compare(
-    np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0], [3.0, 1.0]]),
-    given_steps=np.array([[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [0.0, 0.0]]),
-    bounds=np.array([2.0, 3.0, 1.0, 5.0]),
-    realised_steps=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0], [0.0, 1.0]]),
-  )
-  assert found == dict(
-    moments=4,
-    mean=1.75,
-    given_actions=1.25,
-    bound=2.75,
-    realised=1.75,
-    above=0.75,
-    above_mean=0.5,
-    above_where_costly=pytest.approx(2 / 3),
-    explained=pytest.approx(-0.6),  # Errors 1, 2, 0, 3: 1 - 3.5 / (21 / 4 - 1.75^2).
-    steps=[dict(expected=1.0, given_actions=0.5, realised=0.75), dict(expected=0.75, given_actions=0.75, realised=1.0)],
-    bins=[
-      dict(bound=1.0, realised=0.0),
-      dict(bound=2.0, realised=2.0),
-      dict(bound=3.0, realised=4.0),
-      dict(bound=5.0, realised=1.0),
-    ],
-  )
-  never = calibration.compare(np.ones((2, 1)), np.ones((2, 1)), np.ones(2), np.zeros((2, 1)))
-  assert never['above_where_costly'] is None and never['explained'] is None
+def test_calibrations_of_other_versions_give_no_certificate(tmp_path):
+  path = tmp_path / 'step_1000-calibration.json'
+  assert calibration.read_certificate(path) is None
+  path.write_text(json.dumps(dict(horizon=10, episodes=20, constraints=dict(hazards=dict(mean=0.3)), trained={})))
+  assert calibration.read_certificate(path) is None
 
 
 def test_agents_without_models_have_nothing_to_calibrate(tmp_path):
   with pytest.raises(calibration.NothingToCalibrateError, match='This agent has no models'):
-    _calibrate(1, 1, tmp_path, forecaster=None)
+    _calibrate(1, tmp_path, forecaster=None)
   with pytest.raises(calibration.NothingToCalibrateError, match='3 agent steps is shorter than the horizon, 4'):
-    _calibrate(1, 1, tmp_path, episode_length=3)
+    _calibrate(1, tmp_path, episode_length=3)
   assert not list(tmp_path.iterdir())

@@ -46,6 +46,10 @@ class LinearModel(core.WorldModel):
       'cost': -0.5 * jnp.sum((came.cost - predictions.cost) ** 2, axis=-1),
     }
 
+  def draw_costs(self, params, features, factors, key):
+    """Without noise."""
+    return factors * self.predict(params, features).cost
+
   def imagination_params(self, params):
     return params
 

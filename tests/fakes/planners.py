@@ -82,5 +82,8 @@ class LinearModel(core.WorldModel):
   def log_likelihood(self, params, features, came):
     raise NotImplementedError
 
+  def draw_costs(self, params, features, factors, key):
+    raise NotImplementedError
+
   def imagination_params(self, params):
     return params

@@ -12,8 +12,10 @@ import pytest
 import gin
 from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit.agents import actor as actor_lib
+from lambda_kit.analysis import certificate
 from lambda_kit.config import configuration
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import exported
 from lambda_kit.training.checkpoints import store as store_lib
 from tests.faults import runs
 
@@ -55,7 +57,7 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope='module')
 def evaluated(trained):
   before = (trained / 'evaluation.jsonl').read_bytes()
-  done = _evaluate(trained, '--episodes=1', '--videos=2', '--calibrate=1', f'--export={trained.parent / "exported"}')
+  done = _evaluate(trained, '--episodes=1', '--videos=2', '--calibrate=2', f'--export={trained.parent / "exported"}')
   assert done.returncode == 0, done.stderr
   assert (trained / 'evaluation.jsonl').read_bytes() == before
   return trained, done
@@ -70,12 +72,37 @@ def test_the_score_is_reproduced_to_the_bit(evaluated):
   assert row['episode_returns'][:2] == saved['episode_returns'] and len(row['episode_returns']) == 3
 
 
-def test_bounds_on_costs_are_compared_with_costs(evaluated):
+def test_forecasts_of_costs_are_compared_with_costs(evaluated):
   workdir, done = evaluated
-  (path,) = (workdir / 'evaluation').glob('*-calibration.json')
-  (row,) = json.loads(path.read_text())['constraints'].values()
-  assert row['moments'] > 0 and 0 <= row['above_mean'] <= row['above'] <= 1
-  assert f'{row["moments"]:,} time steps of 1 new episodes' in done.stdout
+  results = workdir / 'evaluation'
+  content = json.loads((results / 'step_000000001000-calibration.json').read_text())
+  (scores,) = content['constraints'].values()
+  assert (content['episodes'], content['horizon'], content['samples']) == (2, 3, 2) and len(scores['steps']) == 3
+  assert scores['bound']['level'] == pytest.approx(2 / 3, abs=1e-3)
+  assert (results / 'step_000000001000-calibration.png').exists()
+  found = certificate.read(results)
+  assert found.environment_steps == 1000 and found.episodes == 2 and found.task == content['task']
+  assert found.describe() in done.stdout
+
+
+def test_the_export_carries_the_certificate(evaluated, tmp_path):
+  workdir, _ = evaluated
+  written = (workdir / 'evaluation' / 'calibration.json').read_bytes()
+  assert (workdir.parent / 'exported' / 'calibration.json').read_bytes() == written
+  policy = exported.load(workdir.parent / 'exported')
+  assert policy.certificate == certificate.read(workdir / 'evaluation')
+  # Later exports of this checkpoint carry it, too; those of others don't.
+  for step, carried in ((1000, True), (900, False)):
+    done = _evaluate(workdir, f'--step={step}', f'--export={tmp_path / str(step)}')
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / str(step) / 'calibration.json').exists() == carried
+
+
+def test_an_export_to_a_folder_in_use_is_refused_before_anything_is_played(trained, tmp_path):
+  (tmp_path / 'mine').write_text('')
+  done = _evaluate(trained, '--calibrate=1000', f'--export={tmp_path}')
+  _refused(done, 'is not an exported policy')
+  assert 'Evaluating' not in done.stdout
 
 
 def test_videos_and_a_prediction_are_written(evaluated):

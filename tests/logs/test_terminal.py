@@ -43,6 +43,24 @@ def _evaluation(steps: int, episode_return: float = 1.0, cost_return=(10.0,)):
   return {'environment_steps': steps, 'episode_return': episode_return, 'cost_return': list(cost_return)}
 
 
+_HELD_OUT = {
+  'environment_steps': 1000,
+  'posterior_scale': 3.0,
+  'held_out_raw_forecast/0': 1.0,
+  'held_out_forecast/0': 1.0,
+  'held_out_cost/0': 2.0,
+  'held_out_bound/0': 1.5,
+  'held_out_covered/0': 0.9,
+  'budget_share/0': 0.8,
+  'held_out_raw_forecast/1': 1.6,
+  'held_out_forecast/1': 2.0,
+  'held_out_cost/1': 1.0,
+  'held_out_bound/1': 2.5,
+  'held_out_covered/1': 1.0,
+  'budget_share/1': 1.0,
+}
+
+
 class TestPlain:
   def _make(self, cost_limit=25.0, **kwargs):
     stream, clock = io.StringIO(), _Clock()
@@ -66,6 +84,22 @@ class TestPlain:
       ' 20.0% | step 2,000 of 10,000 | episode 2: return 6.00 (mean 5.00), cost return 40.0 > 25 (mean 30.0), '
       'cost regret 0.0100',
       ' 40.0% | step 4,000 of 10,000 | evaluation: return 5.50, cost return 24.0 <= 25 | 100 steps/s, 0:01:00 left',
+    ]
+
+  def test_evaluations_are_followed_by_the_calibration_of_new_episodes(self):
+    logger, stream, _ = self._make(cost_limit=[25.0, 5.0], constraint_names=('hazards', 'vases'))
+    logger.write('learner', {'environment_steps': 900, 'budget_share/0': 1.0})
+    logger.write('evaluation', _evaluation(900, 1.0, [10.0, 6.0]))
+    assert 'new episodes' not in stream.getvalue()
+    logger.write('learner', _HELD_OUT)
+    logger.write('episode', _episode(1000, 1.0, [10.0, 6.0]))
+    assert 'new episodes' not in stream.getvalue()
+    logger.write('evaluation', _evaluation(1000, 1.0, [10.0, 6.0]))
+    assert stream.getvalue().splitlines()[-2:] == [
+      'new episodes, hazards: forecast / observed 0.5, bound / observed 0.75, covered by the bound 0.9, correction 1, '
+      'posterior scale 3, budget share 0.8',
+      'new episodes, vases: forecast / observed 2, bound / observed 2.5, covered by the bound 1, correction 1.25, '
+      'posterior scale 3, budget share 1',
     ]
 
   def test_episodes_are_limited_in_time_and_evaluations_are_not(self):
@@ -191,6 +225,15 @@ class TestLive:
     ):
       assert re.search(pattern, last_view), pattern
     assert _colors(output) == {'40.0': 'red', '30.0': 'red', '26.0': 'red'}
+
+  def test_shows_the_calibration_of_new_episodes(self, monkeypatch):
+    screen = _take_terminal(monkeypatch)
+    logger = terminal.TerminalLogger(10_000, 25.0, 'run')
+    logger.write('episode', _episode(1000))
+    logger.write('learner', _HELD_OUT)
+    logger.close()
+    output = _without_codes(screen.getvalue())
+    assert 'new episodes: forecast / observed 0.5, bound / observed 0.75' in output[output.rindex('╭') :]
 
   def test_a_cost_under_its_limit_is_green(self, monkeypatch):
     screen = _take_terminal(monkeypatch)

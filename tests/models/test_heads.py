@@ -1,5 +1,7 @@
 """Heads: expectations, likelihoods, and what the weight of unsafe steps does."""
 
+import math
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import haiku as hk
@@ -7,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from pytest import approx
 
 from lambda_kit import types
 from lambda_kit.models import heads
@@ -81,6 +84,25 @@ class PredictionsTest(parameterized.TestCase):
     yes, no = np.log(0.75), np.log(0.25)
     np.testing.assert_allclose(log_prob, [2.5 * yes + 0.75 * no, 10.0 * yes, no, 10.0 * yes], rtol=1e-5)
     np.testing.assert_allclose(prediction.expectation(), np.full((4, 1), 3.0), rtol=1e-6)
+
+  @parameterized.parameters(
+    # Of a probability of 3/4, 4 repeated steps: all or none, or each by itself. Then factors beyond what can be.
+    (False, 0.5, {0.0: 5 / 8, 4.0: 3 / 8}),
+    (True, 0.5, {k: math.comb(4, k) * 0.375**k * 0.625 ** (4 - k) for k in range(5)}),
+    (False, 2.0, {4.0: 1.0}),
+    (True, 2.0, {4.0: 1.0}),
+  )
+  def test_costs_are_drawn_as_expected(self, count_repeats, factor, shares):
+    logits = jnp.log(jnp.full((20_000, 1), 3.0))
+    prediction = heads.BernoulliCosts(logits, 10.0, False, action_repeat=4, count_repeats=count_repeats)
+    draws = np.asarray(prediction.draw(jnp.full((20_000, 1), factor), jax.random.PRNGKey(0)))
+    assert draws.shape == (20_000, 1) and set(np.unique(draws)) == set(shares)
+    for cost, share in shares.items():
+      assert np.mean(draws == cost) == approx(share, abs=0.014)  # Four standard errors.
+
+  def test_costs_of_real_numbers_have_unit_noise(self):
+    draws = heads.NormalCosts(jnp.full((20_000, 1), 3.0)).draw(jnp.full((20_000, 1), 2.0), jax.random.PRNGKey(0))
+    assert np.mean(draws) == approx(6.0, abs=0.03) and np.std(draws) == approx(1.0, abs=0.03)
 
   def test_weights_are_positive(self):
     with self.assertRaisesRegex(ValueError, 'BernoulliCost.unsafe_weight'):

@@ -199,6 +199,27 @@ def clean_gin():
 
 
 @pytest.mark.usefixtures('clean_gin')
+@pytest.mark.parametrize(
+  'bound,num_samples,level',
+  [
+    (bounds.UpperBound(), 4, 4 / 5),
+    (bounds.UpperBound(), 1, 1 / 2),
+    (bounds.LowerBound(), 4, 1 / 5),
+    (bounds.QuantileBound(0.5), 4, 2 / 5),
+    (bounds.MeanBound(), 4, None),
+    (bounds.MeanPlusStdBound(), 4, None),
+  ],
+)
+def test_levels_are_those_of_order_statistics(bound, num_samples, level):
+  assert bounds.level(bound, num_samples) == level
+  if level is not None:
+    *estimates, last = np.random.default_rng(0).normal(size=(num_samples + 1, 20_000)).astype(np.float32)
+    weights = jax.vmap(bound, 1, 1)(jnp.stack(estimates))
+    assert np.mean(last <= np.sum(weights * np.stack(estimates), axis=0)) == pytest.approx(
+      level, abs=0.014
+    )  # Four errors.
+
+
 def test_bounds_are_known_to_gin():
   gin.parse_config('QuantileBound.q = 1.0\nMeanPlusStdBound.beta = 2.0')
   for name in ('UpperBound', 'QuantileBound'):

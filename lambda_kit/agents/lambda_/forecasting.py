@@ -43,7 +43,13 @@ def make_forecaster(
       networks, cost_bound, horizon, filtering, policy_params, samples, cost_factors, key, observation, action
     )
   )
-  return types.CostForecaster(lambda observation, action: jax.device_get(compiled(observation, action)), horizon)
+  num_samples = jax.tree.leaves(samples)[0].shape[0]
+  return types.CostForecaster(
+    lambda observation, action: jax.device_get(compiled(observation, action)),
+    horizon,
+    num_samples,
+    bounds.level(cost_bound, num_samples),
+  )
 
 
 def forecast(
@@ -68,28 +74,43 @@ def forecast(
     distribution = networks.policy.apply(policy_params, features)
     return distribution.from_noise(noise), distribution.gaussian_entropy()
 
-  def expected_costs(theta, features):  # [T + 1, H, C]
-    predictions = world_model.predict(theta, features[1:])
-    weights = jax.vmap(objective.discounted_weights, 1, 1)(predictions.continuation)  # [H, T + 1]
-    return jnp.swapaxes(weights[..., None] * predictions.cost * cost_factors[:, None], 0, 1)
-
-  padded = jnp.concatenate([action, jnp.zeros((horizon, action.shape[1]), action.dtype)])
-  given_actions = jnp.stack([padded[step : step + num_states] for step in range(horizon)])  # [H, T + 1, A]
-
-  def roll_out(key):  # Two of [N, T + 1, H, C]
+  def roll_out(theta, key):  # Features of s_1, ..., s_H, [H, T + 1, F].
     noise = imagination.draw_noise(key, 1, horizon, num_states, action.shape[1], world_model.noise_size).of_model(0)
-    imagined = lambda theta: imagination.imagine(world_model, theta, sample_action, states, noise).features
-    given = lambda theta: imagination.follow_actions(world_model, theta, given_actions, states, noise.state)
-    return jax.lax.map(
-      lambda theta: (expected_costs(theta, imagined(theta)), expected_costs(theta, given(theta))), samples
-    )
+    return imagination.imagine(world_model, theta, sample_action, states, noise).features[1:]
 
-  costs, given = jax.tree.map(
-    lambda x: jnp.mean(x, axis=0), jax.lax.map(roll_out, jax.random.split(rollout_key, NUM_ROLLOUTS))
-  )
-  bound = lambda costs: bounds.apply_bound(cost_bound, costs[..., None])[0][:, 0]  # [N, T + 1] to [T + 1].
+  def expect(theta, key):  # Costs of one trajectory, [T + 1, H, C].
+    predictions = world_model.predict(theta, roll_out(theta, key))
+    reached = jax.vmap(objective.discounted_weights, 1, 1)(predictions.continuation)
+    return jnp.swapaxes(reached[..., None] * predictions.cost, 0, 1)
+
+  def draw(theta, key):  # What another one costs, [T + 1, C].
+    state_key, cost_key, end_key = jax.random.split(key, 3)
+    features = roll_out(theta, state_key)
+    predictions = world_model.predict(theta, features)
+    factors = jnp.broadcast_to(cost_factors[:, None], predictions.cost.shape)
+    costs = world_model.draw_costs(theta, features, factors, cost_key)
+    goes_on = jax.random.uniform(end_key, predictions.continuation.shape) < predictions.continuation
+    reached = jax.vmap(objective.discounted_weights, 1, 1)(goes_on.astype(jnp.float32))
+    return jnp.sum(reached[..., None] * costs, axis=0)
+
+  num_samples = jax.tree.leaves(samples)[0].shape[0]
+  expected_key, drawn_key = jax.random.split(rollout_key)
+  # Samples share their noise, so that expected costs differ by weights alone. What is drawn differs by all noise.
+  expected_keys = jax.random.split(expected_key, NUM_ROLLOUTS)
+  drawn_keys = jax.random.split(drawn_key, (num_samples, NUM_ROLLOUTS))
+
+  def of_sample(inputs):  # [T + 1, H, C] and [NUM_ROLLOUTS, T + 1, C].
+    theta, keys = inputs
+    expected = jax.lax.map(lambda key: expect(theta, key), expected_keys)
+    return jnp.mean(expected, axis=0), jax.lax.map(lambda key: draw(theta, key), keys)
+
+  raw_costs, draws = jax.lax.map(of_sample, (samples, drawn_keys))
+  costs = raw_costs * cost_factors[None, None]
+  bound = lambda costs: bounds.apply_bound(cost_bound, costs)[0]  # [N, T + 1, H] to [T + 1, H].
   return types.CostForecast(
+    raw_steps=jnp.mean(raw_costs, axis=0),
     steps=jnp.mean(costs, axis=0),
-    given_actions=jnp.mean(given, axis=0),
-    bound=jax.vmap(bound, -1, -1)(jnp.sum(costs, axis=2)),
+    disagreement=jnp.std(jnp.sum(costs, axis=2), axis=0),
+    bound=jax.vmap(bound, -1, -1)(costs),
+    draws=jnp.moveaxis(draws.reshape(-1, *draws.shape[2:]), 0, 1),
   )

@@ -7,13 +7,14 @@ from lambda_kit import files
 from lambda_kit.analysis.reports import collection as collection_lib
 
 _MAX_VIDEO_BYTES = 1_000_000
-_KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md')
+_KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md', 'tables/calibration.md')
 
 
 def write_archive(collected: collection_lib.Collection, report_folder: pathlib.Path, out: pathlib.Path) -> list[str]:
   """Copies numbers, learning curves and configurations, without the page and without large files.
 
     out/scores.json, out/evaluations.json, out/runs.md   every seed, as in the report
+    out/calibration.md                                    how well models knew costs, if they said
     out/learning_curves_1.png, ...
     out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
     out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, if the agent has a model
@@ -29,7 +30,7 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     Names of the files.
   """
   pictures = sorted((report_folder / 'figures').glob('learning_curves_*.png'))
-  kept = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT}
+  kept = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT if (report_folder / name).exists()}
   kept |= {picture.name: picture for picture in pictures}
   for group in collected.groups:
     name = re.sub(r'[^a-z0-9]+', '_', f'{group.task} {group.algorithm}'.lower()).strip('_')

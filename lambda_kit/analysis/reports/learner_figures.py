@@ -1,4 +1,4 @@
-"""Figures of learner metrics: predicted costs, multipliers, disagreement, prediction errors."""
+"""Figures of learner metrics: predicted costs, their calibration, multipliers, disagreement, prediction errors."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -38,6 +38,21 @@ def disagreement(collected: collection_lib.Collection, colors: drawing.Colors) -
       ('spread of values', ('value_spread',)),
       ('spread of cost values', ('cost_value_spread',)),
     ],
+  )
+
+
+def held_out(collected: collection_lib.Collection, colors: drawing.Colors) -> mpl_figure.Figure | None:
+  """Draws how well costs of new episodes were forecast during training, and what that changed."""
+  return _metric_figure(
+    collected,
+    colors,
+    [
+      ('forecast, bound / observed', ('forecast_over_observed', 'bound_over_observed')),
+      ('covered by the bound', ('bound_covered',)),
+      ('posterior scale', ('posterior_scale',)),
+      ('correction, budget share', ('correction', 'budget_share')),
+    ],
+    ('forecast / observed, correction', 'bound / observed, budget share'),
   )
 
 

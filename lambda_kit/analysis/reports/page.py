@@ -14,6 +14,7 @@ import numpy as np
 
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis.metrics import protocols
+from lambda_kit.analysis.reports import calibration_table
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import media
 from lambda_kit.analysis.reports import reference
@@ -81,6 +82,7 @@ def render(
     refresh=str(refresh_seconds),
     data=data,
     tables=''.join(map(_table, tables)) or '<p>No run has a score yet.</p>',
+    calibration=_calibration(collected),
     figures=''.join(map(_figure, figures)) or '<p>There is nothing to draw yet.</p>',
     predictions=''.join(map(_figure, strips))
     or '<p>No run has a prediction yet: models predict an episode at the end of a run.</p>',
@@ -95,6 +97,13 @@ def _asset(name: str) -> str:
 def _table(table: score_tables.Table) -> str:
   links = ', '.join(f'<a href="tables/{html.escape(table.name)}.{form}">{form}</a>' for form in ('md', 'csv', 'tex'))
   return f'<div class="scroll">{score_tables.to_html(table)}</div><p class="faint">As {links}</p>\n'
+
+
+def _calibration(collected: collection_lib.Collection) -> str:
+  table = calibration_table.to_html(collected)
+  if not table:
+    return '<p>No run has forecasts of costs yet.</p>'
+  return f'<div class="scroll">{table}</div><p class="faint">As <a href="tables/calibration.md">md</a></p>\n'
 
 
 def _figure(figure: Figure) -> str:

@@ -11,6 +11,7 @@ from matplotlib import figure as mpl_figure
 from lambda_kit import files
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis.metrics import records
+from lambda_kit.analysis.reports import calibration_table
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import comparison_figures
 from lambda_kit.analysis.reports import learner_figures
@@ -42,6 +43,7 @@ def write_report(
     out/evaluations.json  all evaluations of all runs
     out/problems.json     what was wrong with the runs
     out/tables/runs.md    a line for each run
+    out/tables/calibration.md  how well models knew costs, if they said
     out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
 
   Args:
@@ -88,6 +90,8 @@ def write_report(
   write('scores.json', records.dump_scores(collected.scores()))
   write('evaluations.json', run_table.to_json(collected))
   write('tables/runs.md', run_table.to_markdown(collected))
+  if calibrations := calibration_table.to_markdown(collected):
+    write('tables/calibration.md', calibrations)
   write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
   write(
     'index.html',
@@ -154,6 +158,12 @@ def _figures(
       'predicted_cost',
       'Costs of an agent step: imagined by the model, and observed in training.',
       learner_figures.predicted_cost(collected, colors),
+    ),
+    (
+      'held_out',
+      'Calibration in training: costs of the next H steps in new episodes, forecast and bounded, relative to those '
+      'observed; averages over about 20 episodes and over constraints. Corrections and shares of the budget follow.',
+      learner_figures.held_out(collected, colors),
     ),
     (
       'multipliers',

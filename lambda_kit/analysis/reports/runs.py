@@ -1,6 +1,6 @@
 """Reading workdirs: what each run is, its score, curves and warnings. Bad input becomes a problem."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import concurrent.futures
 import dataclasses
 import multiprocessing
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lambda_kit.analysis import certificate as certificate_lib
+from lambda_kit.analysis import held_out as held_out_lib
 from lambda_kit.analysis import identity as identity_lib
 from lambda_kit.analysis import run_record
 from lambda_kit.analysis import streams
@@ -54,6 +56,14 @@ class Diagnosis:
 
 
 @dataclasses.dataclass(frozen=True)
+class HeldOut:
+  """The last scores of new episodes of training."""
+
+  environment_steps: int
+  figures: tuple[dict[str, float], ...]  # By constraint, see `held_out.summarize`.
+
+
+@dataclasses.dataclass(frozen=True)
 class Run:
   """One workdir."""
 
@@ -64,12 +74,15 @@ class Run:
   mujoco: str | None  # Version; None if MuJoCo didn't simulate the task.
   optimum: run_record.Optimum | None  # Of the task; None if it is unknown.
   score: records.SeedScore | None  # None if the run has not reached its protocol's steps.
-  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; `LEARNER_METRICS`; 'realised_cost' of episodes;
+  # 'episode_return', 'cost_return' and 'cost_regret' of evaluations; `LEARNER_METRICS`; `held_out.FIGURES`, means over
+  # constraints; 'realised_cost' of episodes;
   # and, by predicted step, 'prediction_error/image' and 'last_seen_error/image', or the same for 'vector'.
   curves: dict[str, Curve]
   diagnoses: tuple[Diagnosis, ...]
   video: pathlib.Path | None
   prediction: predictions_lib.Prediction | None
+  certificate: certificate_lib.Certificate | None  # Of the checkpoint that was calibrated last.
+  held_out: HeldOut | None  # None if no episode was scored.
 
 
 class _Evaluation(NamedTuple):
@@ -129,7 +142,7 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
   curves: dict[str, Curve] = {}
   first_time, last_step = _read_episodes(folder, workdir, report, curves)
   scored, last_evaluation = _read_evaluations(folder, workdir, report, identity, curves)
-  _read_learner(folder, workdir, report, curves)
+  held_out = _read_learner(folder, workdir, report, curves)
   diagnoses = _read_diagnoses(folder, workdir, report)
   last_step = max(last_step, last_evaluation)
   if scored is not None:
@@ -143,7 +156,21 @@ def _read_run(folder: pathlib.Path, workdir: str, report: Report) -> Run:
     )
   video = next((folder / name for name in _VIDEOS if (folder / name).is_file()), None)
   prediction = _read_prediction(folder, workdir, report, curves)
-  return Run(workdir, folder, identity, last_step, mujoco, record.optimum, score, curves, diagnoses, video, prediction)
+  return Run(
+    workdir,
+    folder,
+    identity,
+    last_step,
+    mujoco,
+    record.optimum,
+    score,
+    curves,
+    diagnoses,
+    video,
+    prediction,
+    _read_certificate(folder, workdir, report),
+    held_out,
+  )
 
 
 def _report_changes(record: run_record.RunRecord, workdir: str, report: Report) -> None:
@@ -232,7 +259,8 @@ def _read_episodes(
   return first_time, steps
 
 
-def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]) -> None:
+def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: dict[str, Curve]) -> HeldOut | None:
+  """Adds curves. Returns the last scores of new episodes."""
   rows = streams.Thinned()
   for row in _rows(folder, 'learner.jsonl', workdir, report):
     rows.append(row)
@@ -248,6 +276,25 @@ def _read_learner(folder: pathlib.Path, workdir: str, report: Report, curves: di
     for name, value in sums.items():
       points[name].append((row['environment_steps'], value))
   curves.update({name: _curve(found) for name, found in points.items() if found})
+  return _add_held_out(rows.items(), sorted(keys), curves)
+
+
+def _add_held_out(rows: Sequence[dict[str, Any]], keys: Sequence[str], curves: dict[str, Curve]) -> HeldOut | None:
+  wanted = [key for key in keys if key.split('/')[0] in held_out_lib.METRICS]
+  num_constraints = sum(key.startswith('held_out_cost/') for key in wanted)
+  points: dict[str, list[tuple[float, float]]] = {name: [] for name in held_out_lib.FIGURES}
+  last = None
+  for row in rows if num_constraints else ():
+    numbers = {key: streams.number(row.get(key)) for key in wanted}
+    figures = tuple(held_out_lib.summarize(numbers, i) for i in range(num_constraints))
+    if any(figures):
+      last = HeldOut(row['environment_steps'], figures)
+    for name, found in points.items():
+      values = [known[name] for known in figures if name in known]
+      if values:
+        found.append((row['environment_steps'], float(np.mean(values))))
+  curves.update({name: _curve(found) for name, found in points.items() if found})
+  return last
 
 
 def _curve(points: Iterable[tuple[float, float]]) -> Curve:
@@ -261,6 +308,15 @@ def _read_diagnoses(folder: pathlib.Path, workdir: str, report: Report) -> tuple
     if len(diagnoses) < _MAX_DIAGNOSES:
       diagnoses.append(Diagnosis(row['environment_steps'], str(row.get('name')), str(row.get('message'))))
   return tuple(diagnoses)
+
+
+def _read_certificate(folder: pathlib.Path, workdir: str, report: Report) -> certificate_lib.Certificate | None:
+  try:
+    return certificate_lib.read(folder / 'evaluation')
+  except (OSError, certificate_lib.CertificateError) as error:
+    where = f'{workdir}/evaluation/{certificate_lib.NAME}'
+    report(problems_lib.UNREADABLE, where, f'{_reason(error)}; it is left out')
+    return None
 
 
 def _read_prediction(

@@ -1,0 +1,110 @@
+"""How well models knew costs, run by run: by certificates of new episodes, and by the last scores of training."""
+
+from collections.abc import Iterator
+import html
+
+from lambda_kit.analysis import certificate as certificate_lib
+from lambda_kit.analysis.reports import collection as collection_lib
+from lambda_kit.analysis.reports import run_table
+from lambda_kit.analysis.reports import runs as runs_lib
+
+_MISSING = '—'
+_HEAD = (
+  'task',
+  'algorithm',
+  'seed',
+  'cost',
+  'measured at step',
+  'episodes',
+  'forecast / observed',
+  'before correction',
+  'bound / observed',
+  'covered by the bound',
+  'promised',
+  'below the 90% quantile',
+  'cost of an episode',
+  'limit',
+  'posterior scale',
+  'budget share',
+)
+CAPTION = (
+  'Costs of the next H agent steps, in episodes that models have not learned from: forecast, bounded, and observed. '
+  'With a number of episodes: a certificate, from the newest evaluate --calibrate, with 90% intervals. '
+  'Otherwise: the last scores of training, averages over about 20 episodes, of models given the recorded actions. '
+  'Forecasts and bounds are those that the agent uses, corrected if it corrects them; before correction they are what '
+  'models expect. Promised is the share that exact models would cover; the cost of an episode is that of the policy as '
+  'it is evaluated.'
+)
+
+
+def to_markdown(collected: collection_lib.Collection) -> str:
+  """Returns a line for each cost of each certificate and each run; nothing if there are none."""
+  lines = list(_lines(collected))
+  if not lines:
+    return ''
+  rows = [_HEAD, ('---',) * len(_HEAD), *lines]
+  escape = lambda text: text.replace('|', r'\|')
+  return '\n'.join('| ' + ' | '.join(map(escape, row)) + ' |' for row in rows) + f'\n\n{CAPTION}\n'
+
+
+def to_html(collected: collection_lib.Collection) -> str:
+  """The same as HTML."""
+  lines = list(_lines(collected))
+  if not lines:
+    return ''
+  row = lambda cells, tag: '<tr>' + ''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells) + '</tr>'
+  body = ''.join(row(line, 'td') for line in lines)
+  return (
+    f'<table><caption>{html.escape(CAPTION)}</caption><thead>{row(_HEAD, "th")}</thead><tbody>{body}</tbody></table>'
+  )
+
+
+def _lines(collected: collection_lib.Collection) -> Iterator[tuple[str, ...]]:
+  for run, label, _ in run_table.all_runs(collected):
+    name = (run.identity.task, label, str(run.identity.seed))
+    if run.certificate is not None:
+      yield from (
+        (*name, *_certified(run.certificate, cost, found)) for cost, found in run.certificate.constraints.items()
+      )
+    if run.held_out is not None:
+      yield from ((*name, *_held_out(run.held_out, i)) for i in range(len(run.held_out.figures)))
+
+
+def _certified(
+  certificate: certificate_lib.Certificate, cost: str, found: certificate_lib.Constraint
+) -> tuple[str, ...]:
+  return (
+    cost,
+    f'{certificate.environment_steps:,}',
+    str(certificate.episodes),
+    str(found.forecast_over_observed),
+    str(found.raw_forecast_over_observed),
+    str(found.bound_over_observed),
+    str(found.bound_covered),
+    f'{found.bound_promised:.3g}',
+    str(found.covered_at_90),
+    str(found.cost_return),
+    f'{found.limit:g}',
+    _MISSING,
+    _MISSING,
+  )
+
+
+def _held_out(held_out: runs_lib.HeldOut, constraint: int) -> tuple[str, ...]:
+  figures = held_out.figures[constraint]
+  shown = lambda name: f'{figures[name]:.3g}' if name in figures else _MISSING
+  raw = _MISSING
+  if figures.get('correction') and 'forecast_over_observed' in figures:
+    raw = f'{figures["forecast_over_observed"] / figures["correction"]:.3g}'
+  return (
+    str(constraint),
+    f'{held_out.environment_steps:,}',
+    'in training',
+    shown('forecast_over_observed'),
+    raw,
+    shown('bound_over_observed'),
+    shown('bound_covered'),
+    *[_MISSING] * 4,
+    shown('posterior_scale'),
+    shown('budget_share'),
+  )
