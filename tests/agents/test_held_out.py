@@ -36,14 +36,16 @@ def _thetas(scale):
   return 1.0 - math.sqrt(scale), 1.0 + math.sqrt(scale)
 
 
-def _score(scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), **episode):
+def _score(
+  scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), model=linear.LinearModel(), shared_noise=False, **episode
+):
   def sample(scale):
     root = jnp.sqrt(1.0 if scale is None else scale)
     return {'theta': 1.0 + root * jnp.array([-1.0, 1.0])}
 
   filtering = {'model': {'theta': jnp.ones(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
   return held_out.score(
-    linear.LinearModel(),
+    model,
     bounds.UpperBound(),
     _HORIZON,
     filtering,
@@ -51,6 +53,7 @@ def _score(scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), **episode):
     scales,
     scale,
     jnp.array(factors)[:, None],
+    shared_noise,
     jax.random.PRNGKey(0),
     _episode(**episode),
     jnp.asarray(5),
@@ -140,3 +143,17 @@ def test_scores_that_are_not_finite_do_not_stay():
 
 def test_pictures_are_not_scored():
   assert held_out.scored_parts({'image': None, 'vector': None}) == ('vector',)
+
+
+class _NoisyModel(linear.LinearModel):
+  """Nothing but noise matters."""
+
+  def imagine_step(self, params, state, action, noise):
+    return 0.0 * params['theta'] * state + noise
+
+
+def test_bounds_select_on_luck_only_where_samples_have_their_own_noise():
+  own, shared = (_score(model=_NoisyModel(), shared_noise=shared) for shared in (False, True))
+  assert own.disagreement[0] > 0.1 and own.bound[0] > own.forecast.sum() + 0.1
+  np.testing.assert_allclose([shared.disagreement[0], shared.bound[0] - shared.forecast.sum()], 0.0, atol=1e-6)
+  jax.tree.map(np.testing.assert_array_equal, own.log_likelihood, shared.log_likelihood)

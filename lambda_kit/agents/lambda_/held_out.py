@@ -79,6 +79,7 @@ def score(
   scales: tuple[float, ...],
   scale: types.Array | None,
   factors: types.Array,
+  shared_noise: bool,
   key: core.Key,
   episode: types.Trajectory,
   num_steps: types.Array,
@@ -94,6 +95,8 @@ def score(
     scales: At which likelihoods are compared.
     scale: The posterior's own.
     factors: Of expected costs, [H, C]. Likelihoods are those of the models, without them.
+    shared_noise: Whether the N samples at the posterior's own width have the same noise, as where the policy is trained.
+      With noise of its own, a bound selects on luck, too. Likelihoods are those of a mixture, and need such noise.
     key: All other noise, the same for all scales.
     episode: [T + 1, ...], padded behind its end.
     num_steps: T without the padding.
@@ -121,14 +124,14 @@ def score(
     log_likelihood = world_model.log_likelihood(selection.merge(complete, theta, positions), features, came)
     return log_likelihood, world_model.predict(theta, features).cost
 
-  def at_scale(scale):
+  def at_scale(scale, noise=noise):
     log_likelihood, costs = jax.lax.map(lambda inputs: follow(*inputs), (sample(scale), noise))
     # Of the mixture of N models, step by step.
     mixture = lambda x: jax.nn.logsumexp(x, axis=0) - np.log(num_samples)
     return jax.tree.map(lambda x: over_starts(jnp.mean(mixture(x), axis=0)), log_likelihood), costs
 
   at_scales = jax.lax.map(lambda scale: at_scale(scale)[0], jnp.asarray(scales))
-  own, raw_costs = at_scale(scale)
+  own, raw_costs = at_scale(scale, jnp.broadcast_to(noise[:1], noise.shape) if shared_noise else noise)
   costs = raw_costs * factors[None, :, None]  # [N, H, S, C]
   forecast = jnp.mean(costs, axis=0)
   sums, came_sums = jnp.sum(costs, axis=1), jnp.sum(came.cost, axis=0)  # [N, S, C], [S, C]

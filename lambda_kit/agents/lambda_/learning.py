@@ -239,6 +239,7 @@ def make_observe_episode(
   width: core.Width,
   objective: objective_lib.Objective,
   num_samples: int,
+  shared_noise: bool,
   belief: Callable[[LearnerState], Any],
 ) -> Callable[[LearnerState, types.Trajectory, types.Array], LearnerState]:
   """What is learned from a new episode [T + 1, ...] as a whole, padded behind its T steps, as a pure function.
@@ -260,6 +261,7 @@ def make_observe_episode(
       width.scales,
       width.scale(state.width),
       factors(state),
+      shared_noise,
       key,
       episode,
       num_steps,
@@ -362,7 +364,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
     filtering = posterior.mean if filter_with_mean else posterior.current
     belief = lambda state: dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
-    observe_episode = make_observe_episode(networks, posterior, width, objective, num_samples, belief)
+    observe_episode = make_observe_episode(networks, posterior, width, objective, num_samples, shared_noise, belief)
     self._observe_episode = devices.jit(observe_episode, donate_argnums=(0,))
     length = networks.spec.episode_length or 0
     self._episode_steps = -(-length // networks.spec.action_repeat)
