@@ -50,10 +50,10 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     log share <- clip(log share + gain * awake * max((limit - cost return) / limit, -worst), log lowest, log highest).
 
   At rest the mean cost of episodes is the limit, whatever the model's bias, if that takes a share in this range; with
-  shares up to 1 it is at most the limit. Integration is conditional, against windup:
-  a share falls only while imagined costs are not far above the budget (otherwise the solver is at work already, and early on
-  nothing is learned yet), and rises only while a multiplier holds the policy back (otherwise more budget changes
-  nothing). `awake` is how often that was so in the last updates; at rest it is 1 for both, or the scale would tip.
+  shares up to 1 it is at most the limit. Integration is conditional, against windup: a share falls only while imagined
+  costs are not far above the budget (otherwise the solver is at work already, and early on nothing is learned yet), and
+  rises only while a multiplier holds the policy back (otherwise more budget changes nothing). `awake` is how often that
+  was so in the last updates; at rest it is 1 for both, or the scale would tip.
 
   Args:
     gain: Of log share for an episode that costs nothing, or twice its limit. With 0.05 a share halves in 14 episodes of
@@ -90,7 +90,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     ):
       raise ValueError(
         f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and idle_multiplier={idle_multiplier} not negative.'
+        f'worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and '
+        f'idle_multiplier={idle_multiplier} not negative.'
       )
     self._gain, self._worst, self._slack = gain, worst, slack
     self._rate, self._idle_multiplier = 1.0 / memory, idle_multiplier

@@ -95,7 +95,7 @@ def score(
     scales: At which likelihoods are compared.
     scale: The posterior's own.
     factors: Of expected costs, [H, C]. Likelihoods are those of the models, without them.
-    shared_noise: Whether the N samples at the posterior's own width have the same noise, as where the policy is trained.
+    shared_noise: Whether the N samples at the posterior's own width have the same noise, as where the policy learns.
       With noise of its own, a bound selects on luck, too. Likelihoods are those of a mixture, and need such noise.
     key: All other noise, the same for all scales.
     episode: [T + 1, ...], padded behind its end.
