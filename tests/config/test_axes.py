@@ -31,6 +31,8 @@ def _resolve(files):
   flags = ["TASK = 'SafetyCarGoal2-v0'"] if any(name.endswith('gymnasium.gin') for name in files) else []
   if 'gin/sizes/narrow.gin' in files and not any('/agents/' in name and 'lambda' not in name for name in files):
     flags.append('WIDTH = 8')  # The one size that has to be told.
+  if 'gin/parts/start_offline.gin' in files and not any('/agents/' in name and 'lambda' not in name for name in files):
+    flags.append("OFFLINE_DATA = 'data'")
   try:
     configuration.parse(files, flags, [_ROOT])
   except configuration.ConfigurationError as error:
