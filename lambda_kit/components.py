@@ -1,5 +1,6 @@
 """Imports everything that gin files may name. A gin file adds its own components with an `import` statement."""
 
+from lambda_kit.agents import cautious_agent
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder
 from lambda_kit.agents.on_policy import builder as on_policy_builder
