@@ -12,7 +12,9 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
 from lambda_kit.environments.processes import isolated
 from lambda_kit.environments.safety_gym import environment
+from lambda_kit.environments.safety_gym import margins
 from lambda_kit.models import gaussian_model
+from lambda_kit.models import known_cost
 from lambda_kit.models import world_model
 from lambda_kit.planners import mpc
 from lambda_kit.policies import targets

@@ -10,6 +10,7 @@ import pytest
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import learning
+from lambda_kit.models import known_cost
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.posteriors import width
@@ -330,6 +331,30 @@ def test_new_episodes_are_as_surprising_as_they_cost_beyond_the_forecast():
   stored = [episode.surprise for _, episode in parts.replay.items()]
   assert stored[:2] == [None, None] and stored[2].shape == (13,) and np.isfinite(stored[2]).all()
   parts.learner.step(1)
+
+
+def test_models_may_know_costs_from_observations_as_they_came():
+  head = functools.partial(known_cost.KnownCost, margin=lambda x: x['vector'][..., :1] - 3.0, hidden_sizes=(8,))
+  parts = tiny.Parts(
+    world_model_factory=functools.partial(
+      tiny.make_agent().world_model_factory, cost_factory=head, overshooting_steps=1
+    )
+  )
+  model = parts.builder._networks.world_model
+  original_loss = model.loss
+
+  def loss_with_mean(params, batch, *rest):
+    loss, output = original_loss(params, batch, *rest)
+    return loss, output._replace(metrics={**output.metrics, 'raw': jnp.mean(batch.raw['vector'])})
+
+  model.loss = loss_with_mean
+  learner = parts.builder.make_learner(parts.builder.make_dataset(parts.replay), seed=1)
+  state = parts.replay.rng_state()
+  batch = parts.replay.sample(4)
+  parts.replay.set_rng_state(state)
+  metrics = learner.step(1)
+  assert metrics['raw'] == pytest.approx(batch.observation['vector'].mean(), rel=1e-5)
+  assert np.isfinite(metrics['loss']) and metrics['imagined_cost/0'] > 0.0 and np.isfinite(metrics['cost_log_prob'])
 
 
 def test_costs_of_episodes_correct_the_budgets_and_are_saved(constrained):

@@ -130,7 +130,8 @@ def make_update(
   def update(state: LearnerState, batch: types.Trajectory) -> tuple[LearnerState, dict[str, types.Array]]:
     key, model_key, sample_key, start_key, policy_key = jax.random.split(state.key, 5)
     statistics = normalizer.update(state.normalizer, batch.observation)
-    batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation))
+    raw = {name: batch.observation[name] for name in statistics.mean}
+    batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation), raw=raw)
 
     # The model, and with it the posterior over its weights (lines 5 and 6).
     posterior_state, output, metrics = posterior.update(
