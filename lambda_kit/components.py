@@ -1,5 +1,6 @@
 """Imports everything that gin files may name. A gin file adds its own components with an `import` statement."""
 
+from lambda_kit.agents import cautious_agent
 from lambda_kit.agents import random_agent
 from lambda_kit.agents.lambda_ import builder
 from lambda_kit.agents.on_policy import builder as on_policy_builder
@@ -11,7 +12,9 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import gymnasium_task
 from lambda_kit.environments.processes import isolated
 from lambda_kit.environments.safety_gym import environment
+from lambda_kit.environments.safety_gym import margins
 from lambda_kit.models import gaussian_model
+from lambda_kit.models import known_cost
 from lambda_kit.models import world_model
 from lambda_kit.planners import mpc
 from lambda_kit.policies import targets

@@ -167,8 +167,12 @@ class Learner(VariableSource, Generic[State]):
   def step(self, num_updates: int) -> dict[str, float]:
     """Takes `num_updates` gradient steps and returns metrics to log."""
 
-  def observe_episode(self, episode: types.Trajectory) -> None:
-    """Shows an episode of training that has ended, [T + 1, ...], before it enters the replay. Most ignore it."""
+  def observe_episode(self, episode: types.Trajectory) -> types.Array | None:
+    """Shows an episode of training that has ended, [T + 1, ...], before it enters the replay. Most ignore it.
+
+    Returns its surprise, [T + 1]: how much more cost came around each time step than was forecast; None if unknown.
+    """
+    return None
 
   @abc.abstractmethod
   def save(self) -> State: ...

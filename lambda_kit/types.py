@@ -37,6 +37,8 @@ class Trajectory(NamedTuple):
   reward: Array  # [B, L], r_t, which came with o_t; 0 at the first time step.
   cost: Array  # [B, L, C], likewise.
   terminal: Array  # [B, L], 1 where the episode terminated in o_t; 0 elsewhere, also at time limits.
+  # Parts of the observation that were normalised, as they came [B, L, ...]; None if `observation` is as it came.
+  raw: Observation | None = None
 
 
 class Rollout(NamedTuple):

@@ -95,6 +95,10 @@ class Diagnostics(core.Logger):
       self._episodes.clear()  # They gathered random data, and say nothing about the policy.
     taken = {name: _finite(value) for name, value in row.items() if name.split('/')[0] in self._metrics}
     taken['environment_steps'] = int(row['environment_steps'])
+    # Updates before the first step learn from an offline dataset, whose size is not known here.
+    taken['offline_updates'] = (
+      previous.get('offline_updates', 0.0) if taken['environment_steps'] else taken.get('updates')
+    )
     for name, value in list(taken.items()):
       if name.startswith('multiplier/'):
         highest = f'highest_{name}'

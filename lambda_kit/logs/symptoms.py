@@ -5,7 +5,8 @@ the recent training episodes when the row was written:
   'cost_return/i'    mean cost return,
   'realised_cost/i'  mean cost of an agent step,
   'episode_length'   mean length in agent steps,
-and 'highest_multiplier/i', the largest 'multiplier/i' of the run so far.
+'highest_multiplier/i', the largest 'multiplier/i' of the run so far, and
+'offline_updates', the updates before the first step.
 If a metric is missing, the symptom reports nothing: agents without a model or a multiplier log fewer metrics.
 """
 
@@ -305,7 +306,10 @@ class ReplayStarvation:
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     updates, steps = rows[-1].get('updates'), rows[-1].get('environment_steps')
-    if updates is None or steps is None or updates <= self.max_updates * steps:
+    if updates is None or steps is None:
+      return {}
+    updates -= rows[-1].get('offline_updates') or 0.0
+    if updates <= self.max_updates * steps:
       return {}
     return {
       self.name: (

@@ -43,10 +43,18 @@ class HeadFactory(Protocol):
   def __call__(self, *, name: str) -> hk.Module: ...
 
 
+class CostHead(hk.Module):
+  """Maps features [..., F] to a `CostPrediction`."""
+
+  def target(self, batch: types.Trajectory) -> types.Array:
+    """What of the data the predictions' `log_prob` is of, [..., C]."""
+    return batch.cost
+
+
 class CostHeadFactory(Protocol):
   """Makes a module that maps features [..., F] to a `CostPrediction`."""
 
-  def __call__(self, *, num_constraints: int, action_repeat: int, name: str) -> hk.Module: ...
+  def __call__(self, *, num_constraints: int, action_repeat: int, name: str) -> CostHead: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +185,7 @@ class BernoulliHead(hk.Module):
 
 
 @gin.register
-class BernoulliCost(hk.Module):
+class BernoulliCost(CostHead):
   """Predicts whether steps are unsafe, in simulators whose steps cost 0 or 1. One network with C outputs."""
 
   def __init__(
@@ -222,7 +230,7 @@ class BernoulliCost(hk.Module):
 
 
 @gin.register
-class NormalCost(hk.Module):
+class NormalCost(CostHead):
   """Predicts real-valued costs. One network with C outputs."""
 
   def __init__(
@@ -285,7 +293,7 @@ class Heads:
     reward, cost, terminal = self._reward(features), self._cost(features), self._terminal(features)
     log_probs = {
       'reward': reward.log_prob(batch.reward),
-      'cost': cost.log_prob(batch.cost),
+      'cost': cost.log_prob(self._cost.target(batch)),
       'terminal': terminal.log_prob(batch.terminal),
     }
     return log_probs, types.Predictions(reward.expectation(), cost.expectation(), 1.0 - terminal.expectation())

@@ -24,13 +24,16 @@ class EpisodeAdder(core.Adder):
   """
 
   def __init__(
-    self, buffer: buffer_lib.EpisodeBuffer, observe_episode: Callable[[types.Trajectory], None] = lambda episode: None
+    self,
+    buffer: buffer_lib.EpisodeBuffer,
+    observe_episode: Callable[[types.Trajectory], types.Array | None] = lambda episode: None,
   ):
     """Waits for the first episode.
 
     Args:
       buffer: Gets the episodes.
       observe_episode: Called with each episode [T + 1, ...] before the buffer gets it, but not with those cut short.
+        What it returns, [T + 1] or None, is stored as the episode's surprise, if the buffer draws by that.
     """
     self._buffer = buffer
     self._observe_episode = observe_episode
@@ -101,6 +104,8 @@ class EpisodeAdder(core.Adder):
       return
     arrays = {name: np.stack([time_step[name] for time_step in time_steps]) for name in self._fields}
     fields = episodes.unflatten(arrays)
-    if is_complete:
-      self._observe_episode(types.Trajectory(**fields))
-    self._buffer.add(episodes.Episode(**fields))
+    surprise = self._observe_episode(types.Trajectory(**fields)) if is_complete else None
+    if surprise is None or not self._buffer.draws_by_surprise:
+      self._buffer.add(episodes.Episode(**fields))  # Without waiting for the learner's device.
+    else:
+      self._buffer.add(episodes.Episode(**fields, surprise=np.asarray(surprise, np.float32)))

@@ -43,6 +43,7 @@ class EpisodeBuffer:
     max_episodes: int | None = None,
     recent_share: float = 0.0,
     recent_episodes: int = 20,
+    surprise_share: float = 0.0,
   ):
     """Makes an empty buffer, which takes no memory yet.
 
@@ -56,6 +57,8 @@ class EpisodeBuffer:
         such limit.
       recent_share: Share of each batch that is drawn from the latest episodes only; the rest is drawn from all.
       recent_episodes: How many episodes count as the latest.
+      surprise_share: Share of each batch that is drawn in proportion to the surprise of sequences: how much more cost
+        came in them than was forecast when they were new. Uniform as long as nothing was a surprise.
     """
     if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
       raise ValueError(
@@ -67,10 +70,16 @@ class EpisodeBuffer:
         f'EpisodeBuffer: recent_share = {recent_share} must be in [0, 1], and recent_episodes = '
         f'{recent_episodes} at least 1.'
       )
+    if surprise_share < 0.0 or recent_share + surprise_share > 1.0 + 1e-9:
+      raise ValueError(
+        f'EpisodeBuffer: surprise_share = {surprise_share} must be in [0, 1], and with recent_share = {recent_share} '
+        'at most 1.'
+      )
     self._header = header
     self._length = sequence_length
     self._max_bytes, self._max_episodes = max_bytes, max_episodes
     self._recent_share, self._recent_episodes = recent_share, recent_episodes
+    self._surprise_share = surprise_share
     self._rng = np.random.Generator(np.random.PCG64(seed))
     self._warned: set[str] = set()
     self._clear()
@@ -78,6 +87,7 @@ class EpisodeBuffer:
   def _clear(self) -> None:
     self._stored: collections.deque[_Stored] = collections.deque()
     self._index: sequences.SequenceIndex | None = None  # Of the stored episodes; None if they have changed.
+    self._total_surprise = np.zeros(0)  # Of all sequences up to each one, of the index.
     self._num_bytes = 0
     self._num_steps = 0
     self._next_number = 0
@@ -113,10 +123,7 @@ class EpisodeBuffer:
         f'({format_bytes(self._max_bytes)}). From now on, the oldest episodes are dropped.',
       )
       self._drop_oldest()
-    # A copy, so that nobody else can change it, and so that it is no view that keeps a larger array alive.
-    episode = episodes_lib.Episode(
-      **episodes_lib.unflatten({name: _read_only_copy(array) for name, array in episodes_lib.flatten(episode).items()})
-    )
+    episode = episodes_lib.read_only_copy(episode)
     self._stored.append(_Stored(number, episode, size))
     self._num_bytes += size
     self._num_steps += episode.num_steps
@@ -141,11 +148,12 @@ class EpisodeBuffer:
   def draw(self, num_batches: int, batch_size: int) -> sequences.Draws:
     """Draws the sequences of n batches, with replacement. A sequence lies within one episode.
 
-    The first `recent_share` of each batch is from the latest episodes. One call for n batches draws the same sequences
-    as n calls for one batch.
+    The first `recent_share` of each batch is from the latest episodes, and the last `surprise_share` by surprise. One
+    call for n batches draws the same sequences as n calls for one batch.
     """
     if self._index is None:
       self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
+      self._total_surprise = np.cumsum(self._index.surprise()) if self.draws_by_surprise else np.zeros(0)
     if not self._index.total:
       raise NotEnoughDataError(
         f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
@@ -156,7 +164,27 @@ class EpisodeBuffer:
     # The oldest sequence that each row may be.
     is_recent = np.arange(batch_size) < self.num_recent(batch_size)
     first = np.where(is_recent, self._index.first_of_last(self._recent_episodes), 0)
-    return sequences.Draws(self._index, self._rng.integers(first, self._index.total, size=(num_batches, batch_size)))
+    if not self.draws_by_surprise:
+      return sequences.Draws(self._index, self._rng.integers(first, self._index.total, size=(num_batches, batch_size)))
+    num_surprising = min(round(self._surprise_share * batch_size), batch_size - self.num_recent(batch_size))
+    numbers = [self._draw_with_surprises(first, num_surprising) for _ in range(num_batches)]
+    return sequences.Draws(self._index, np.array(numbers, np.int64).reshape(num_batches, batch_size))
+
+  def _draw_with_surprises(self, first: np.ndarray, num_surprising: int) -> np.ndarray:
+    """The sequences of one batch [B], the last ones in proportion to their surprise."""
+    assert self._index is not None
+    numbers = self._rng.integers(first, self._index.total)
+    quantiles = self._rng.random(num_surprising)  # Also if they aren't used: what is drawn later stays the same.
+    if num_surprising and self._total_surprise[-1] > 0.0:
+      # The first sequence up to which the surprise exceeds its share of all: never one without any.
+      positions = np.searchsorted(self._total_surprise, quantiles * self._total_surprise[-1], side='right')
+      numbers[-num_surprising:] = positions
+    return numbers
+
+  @property
+  def draws_by_surprise(self) -> bool:
+    """Whether it uses `Episode.surprise`."""
+    return self._surprise_share > 0.0
 
   def sample(self, batch_size: int) -> types.Trajectory:
     """A batch of sequences in new NumPy arrays [B, L, ...]: algorithm 2, line 4."""
@@ -261,12 +289,6 @@ def format_bytes(count: float) -> str:
       return f'{count:.4g} {unit}'
     count /= 1024
   return f'{count:.4g} GiB'
-
-
-def _read_only_copy(array: np.ndarray) -> np.ndarray:
-  array = np.array(array, order='C')
-  array.flags.writeable = False
-  return array
 
 
 def _machine_bytes() -> int | None:

@@ -18,6 +18,7 @@ from lambda_kit import files
 
 _FORMAT = 'lambda_kit episode'
 _VERSION = 1
+_SURPRISE = 'surprise'
 
 
 class Episode(NamedTuple):
@@ -28,6 +29,8 @@ class Episode(NamedTuple):
   reward: np.ndarray  # [T + 1] float32, 0 first.
   cost: np.ndarray  # [T + 1, C] float32, 0 first.
   terminal: np.ndarray  # [T + 1] float32, 1 if the episode terminated in o_t. Only the last entry can be.
+  # [T + 1] float32, how much more cost came around o_t than was forecast when the episode was new; None if unknown.
+  surprise: np.ndarray | None = None
 
   @property
   def num_steps(self) -> int:
@@ -36,7 +39,7 @@ class Episode(NamedTuple):
 
   @property
   def num_bytes(self) -> int:
-    return sum(array.nbytes for array in flatten(self).values())
+    return sum(array.nbytes for array in _stored_arrays(self).values())
 
 
 class EpisodeFileError(errors.UserError, ValueError):
@@ -133,9 +136,22 @@ class Header:
 
 
 def flatten(episode: Episode) -> dict[str, np.ndarray]:
-  """All arrays, observations as 'observation/<name>'."""
+  """The arrays of the task, observations as 'observation/<name>'."""
   observations = {f'observation/{name}': array for name, array in episode.observation.items()}
   return observations | {name: getattr(episode, name) for name in ('action', 'reward', 'cost', 'terminal')}
+
+
+def _stored_arrays(episode: Episode) -> dict[str, np.ndarray]:
+  """Those of `flatten`, and what is known beside them."""
+  return flatten(episode) | ({} if episode.surprise is None else {_SURPRISE: episode.surprise})
+
+
+def read_only_copy(episode: Episode) -> Episode:
+  """A copy of all arrays that nobody can change, and none of which is a view that keeps a larger one alive."""
+  arrays = {name: np.array(array, order='C') for name, array in _stored_arrays(episode).items()}
+  for array in arrays.values():
+    array.flags.writeable = False
+  return Episode(**unflatten(arrays))
 
 
 def unflatten(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,6 +174,10 @@ def check(episode: Episode, header: Header) -> None:
   length = len(episode.reward)  # T + 1
   if length < 2:
     raise ValueError(f'An episode has at least 2 time steps, got {length}.')
+  if episode.surprise is not None:
+    arrays, fields = _stored_arrays(episode), {**fields, _SURPRISE: Field((), 'float32')}
+    if np.any(episode.surprise < 0.0):
+      raise ValueError(f'{_SURPRISE} has negative entries.')
   for name, field in fields.items():
     array = arrays[name]
     if array.shape != (length, *field.shape) or array.dtype != field.dtype:
@@ -190,7 +210,7 @@ def write_episode(
   try:
     try:
       with open(partial, 'wb') as file:
-        _write_arrays(file, {'header': np.array(header.to_json()), **flatten(episode)}, compress)
+        _write_arrays(file, {'header': np.array(header.to_json()), **_stored_arrays(episode)}, compress)
         file.flush()
         os.fsync(file.fileno())
       if overwrite:
@@ -226,7 +246,8 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
         header = Header.from_json(str(_read_array(archive, 'header')))
         differences = header.differences(expected) if expected else []
         if not differences:
-          episode = Episode(**unflatten({name: _read_array(archive, name) for name in header.fields}))
+          known = {_SURPRISE} & {name.removesuffix('.npy') for name in archive.namelist()}
+          episode = Episode(**unflatten({name: _read_array(archive, name) for name in (*header.fields, *known)}))
           check(episode, header)
     except Exception as error:  # The zip and npy readers can raise anything on a damaged file.
       raise EpisodeFileError(

@@ -36,6 +36,15 @@ class SequenceIndex(NamedTuple):
     first = int(self.begins[-min(num_episodes, len(self.begins))])
     return first if first < self.total else 0
 
+  def surprise(self) -> np.ndarray:
+    """The surprise of each sequence, summed over its time steps, [total] float64; 0 where it is not known."""
+    sums = np.zeros(self.total)
+    for episode, begin, end in zip(self.episodes, self.begins.tolist(), self.ends.tolist()):
+      if episode.surprise is not None and end > begin:
+        before = np.concatenate([[0.0], np.cumsum(episode.surprise, dtype=np.float64)])
+        sums[begin:end] = before[self.length :] - before[: -self.length]
+    return sums
+
   def gather(self, numbers: np.ndarray) -> types.Trajectory:
     """Copies the sequences with the given numbers [B] into new arrays [B, L, ...]."""
     # An episode without sequences has the same end as its predecessor, and is skipped.

@@ -157,6 +157,7 @@ class EnvironmentLoop(Loop):
     started, steps_before = time.perf_counter(), self.state.environment_steps
     rewards, costs = [], []
     number = self._environment.next_episode
+    self._learn()  # Updates that are due before the first step, from an offline dataset.
     self._actor.reseed(number)
     timestep = self._attempt(number, self._environment.reset)
     if timestep is None:

@@ -17,7 +17,8 @@ class PeriodicUpdates:
   """Some data first, then updates at regular intervals of environment steps (algorithm 2).
 
   Args:
-    first: Environment steps before the first update.
+    first: Environment steps before the first update. With 0, the first updates come before the first step: from an
+      offline dataset, and without random actions.
     initial_updates: Number of updates then.
     every: Environment steps between two rounds of updates.
     updates: U, the number of updates in each round.

@@ -72,7 +72,8 @@ def _train(
     settings.keep_checkpoints,
   )
   resumed_from = checkpointer.resume()
-  resume_from = resumed_from or 0  # A run that died before its first checkpoint starts again, and so do its rows.
+  # A run that died before its first checkpoint starts again, and so do its rows, those of step 0 included.
+  resume_from = -1 if resumed_from is None else resumed_from
   jsonl = loggers_lib.JsonlLogger(folder, resume_from)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)

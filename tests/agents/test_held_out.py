@@ -36,7 +36,11 @@ def _thetas(scale):
   return 1.0 - math.sqrt(scale), 1.0 + math.sqrt(scale)
 
 
-def _score(
+def _score(*args, **kwargs):
+  return _score_and_surprise(*args, **kwargs)[0]
+
+
+def _score_and_surprise(
   scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), model=linear.LinearModel(), shared_noise=False, **episode
 ):
   def sample(scale):
@@ -116,6 +120,25 @@ def test_factors_are_of_forecasts_and_bounds_and_not_of_likelihoods():
   sums = 2.0 * _naive(1.0) @ np.array([3.0, 0.5])  # [N, S]
   assert scores.bound[0] == pytest.approx(sums.max(axis=0).mean(), rel=1e-4)
   assert scores.disagreement[0] == pytest.approx(sums.std(axis=0).mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize('padding', [0, 3])
+@pytest.mark.parametrize('factors', [(1.0, 1.0), (3.0, 0.5)])
+def test_surprise_is_what_came_beyond_the_forecast(padding, factors):
+  _, surprise = _score_and_surprise(padding=padding, factors=factors)
+  forecast = 2.0 * (_naive(1.0) @ np.array(factors)).mean(axis=0)  # [S]
+  excess = np.maximum(_CAME_COST.sum(axis=1) - forecast, 0.0)
+  assert 0 < np.count_nonzero(excess) < 4
+  # Time step t is among the states s, s + 1, s + 2 of the start states s = 0, ..., 3, if these are start states.
+  expected = [np.mean([excess[s] for s in range(4) if s <= t <= s + 2]) for t in range(6)]
+  np.testing.assert_allclose(surprise, [*expected, *[0.0] * padding], rtol=1e-4)
+
+
+def test_surprise_adds_up_over_costs_and_ignores_what_is_not_finite():
+  forecast, came = np.array([[1.0, 1.0], [np.nan, 0.0]]), np.array([[3.0, 0.0], [5.0, 1.0]])
+  steps = np.array([[1, 2]])
+  surprise = held_out.spread_surprise(forecast, came, np.ones(2), steps, length=4)
+  np.testing.assert_allclose(surprise, [2.0, 1.0, 0.0, 0.0])  # Too little of one cost doesn't make up for the other.
 
 
 def test_averages_forget_and_are_not_biased_towards_nothing():

@@ -10,6 +10,7 @@ import pytest
 from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import learning
+from lambda_kit.models import known_cost
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
 from lambda_kit.posteriors import width
@@ -306,6 +307,54 @@ def test_new_episodes_decide_on_the_factors_of_expected_costs():
   again = make()
   again.learner.restore(state)
   jax.tree.map(np.testing.assert_array_equal, again.learner.get_variables(['cost_factors']), [factors])
+
+
+def test_new_episodes_are_as_surprising_as_they_cost_beyond_the_forecast():
+  replay = functools.partial(buffer.EpisodeBuffer, sequence_length=5, surprise_share=0.5)
+  parts = tiny.Parts(replay_factory=replay)
+  episode = _episode(11)  # Padded to 12.
+  assert not np.any(parts.learner.observe_episode(episode))  # Nothing was learned, so nothing was forecast.
+  parts.learner.step(2)
+  assert not np.any(parts.learner.observe_episode(episode))  # It costs nothing.
+  dear = np.zeros((12, 1), np.float32)
+  dear[9] = 50.0
+  surprise = np.asarray(parts.learner.observe_episode(episode._replace(cost=dear)))
+  metrics = parts.learner.step(1)
+  assert surprise.shape == (12,) and metrics['held_out_cost/0'] > 0.0
+  # Windows of three steps begin at 0, 1, 2, ..., 8: those from 6, 7 and 8 on include step 9.
+  np.testing.assert_array_equal(surprise > 0.0, [6 <= t <= 11 for t in range(12)])
+  np.testing.assert_allclose(surprise[6:9] / surprise[9], [0.25, 0.5, 0.75], rtol=0.01)
+  assert 40.0 < surprise[9] < 50.0
+  # Episodes that are played are stored with it, and learned from.
+  parts.actor = parts.make_actor(seed=2, evaluation=False, adder=parts.builder.make_adder(parts.replay, parts.learner))
+  parts.play()
+  stored = [episode.surprise for _, episode in parts.replay.items()]
+  assert stored[:2] == [None, None] and stored[2].shape == (13,) and np.isfinite(stored[2]).all()
+  parts.learner.step(1)
+
+
+def test_models_may_know_costs_from_observations_as_they_came():
+  head = functools.partial(known_cost.KnownCost, margin=lambda x: x['vector'][..., :1] - 3.0, hidden_sizes=(8,))
+  parts = tiny.Parts(
+    world_model_factory=functools.partial(
+      tiny.make_agent().world_model_factory, cost_factory=head, overshooting_steps=1
+    )
+  )
+  model = parts.builder._networks.world_model
+  original_loss = model.loss
+
+  def loss_with_mean(params, batch, *rest):
+    loss, output = original_loss(params, batch, *rest)
+    return loss, output._replace(metrics={**output.metrics, 'raw': jnp.mean(batch.raw['vector'])})
+
+  model.loss = loss_with_mean
+  learner = parts.builder.make_learner(parts.builder.make_dataset(parts.replay), seed=1)
+  state = parts.replay.rng_state()
+  batch = parts.replay.sample(4)
+  parts.replay.set_rng_state(state)
+  metrics = learner.step(1)
+  assert metrics['raw'] == pytest.approx(batch.observation['vector'].mean(), rel=1e-5)
+  assert np.isfinite(metrics['loss']) and metrics['imagined_cost/0'] > 0.0 and np.isfinite(metrics['cost_log_prob'])
 
 
 def test_costs_of_episodes_correct_the_budgets_and_are_saved(constrained):

@@ -204,6 +204,11 @@ class TestSymptoms:
     memory = _diagnose(_rows({'skipped_updates': lambda k: 3.0}))
     assert [row['environment_steps'] for _, row in memory.rows] == [3000]
 
+  def test_updates_before_the_first_step_do_not_starve_the_replay(self):
+    rows = [('learner', {'environment_steps': 100 * k, 'updates': 900.0 + 50 * k}) for k in range(30)]
+    assert not _diagnose(rows).rows
+    assert _diagnose(rows[1:]).names() == ['replay_starvation']
+
   def test_each_constraint_has_its_own(self):
     changes = {
       'multiplier/0': lambda k: 0.5,

@@ -67,6 +67,23 @@ def test_episodes_are_shown_before_they_are_stored_and_only_if_they_ended():
   np.testing.assert_array_equal(episode.action, _stored(buffer)[0].action)
 
 
+@pytest.mark.parametrize('share, stored', [(0.5, True), (0.0, False)])
+def test_surprise_is_stored_if_the_buffer_draws_by_it(share, stored):
+  buffer = buffer_lib.EpisodeBuffer(fakes.HEADER, seed=0, sequence_length=2, surprise_share=share)
+  adder = adder_lib.EpisodeAdder(buffer, lambda episode: np.arange(len(episode.reward), dtype=np.float64))
+  _play(fakes.EchoEnvironment(3), adder, [0.1, 0.2, 0.3])
+  _play(fakes.EchoEnvironment(3), adder, [0.1, 0.2])
+  adder.cut()
+  whole, cut = _stored(buffer)
+  assert cut.surprise is None  # Nobody scored it.
+  if not stored:
+    assert whole.surprise is None
+    return
+  np.testing.assert_array_equal(whole.surprise, [0.0, 1.0, 2.0, 3.0])
+  assert whole.surprise.dtype == np.float32 and not whole.surprise.flags.writeable
+  assert whole.num_bytes == 4 * (fakes.HEADER.bytes_per_time_step + 4)
+
+
 @pytest.mark.parametrize('terminates', [False, True])
 def test_stored_actions_replay_the_episodes_of_an_environment(terminates):
   """Through the environment loop: the stored actions lead the same environment to all the stored moments."""

@@ -2,6 +2,7 @@
 
 import hypothesis
 from hypothesis import strategies as st
+import numpy as np
 import pytest
 
 from lambda_kit.replay import archive as archive_lib
@@ -33,6 +34,20 @@ def test_only_new_episodes_are_written(tmp_path):
   assert len(after) == 4 and before.items() < after.items()
   # The folder is a dataset, too.
   assert len(list(offline.load_dataset(tmp_path / 'replay', fakes.HEADER))) == 4
+
+
+def test_a_buffer_that_draws_by_surprise_comes_back_and_samples_the_same(tmp_path):
+  make = lambda: buffer_lib.EpisodeBuffer(fakes.HEADER, seed=0, sequence_length=2, surprise_share=0.5)
+  buffer, again = make(), make()
+  for number, surprise in enumerate([None, [0, 0, 3, 0, 0], [1, 0, 0, 0, 2]]):  # The first is from a file without it.
+    surprise = None if surprise is None else np.asarray(surprise, np.float32)
+    buffer.add(fakes.make_episode(number, 4)._replace(surprise=surprise))
+  span = archive_lib.ReplayArchive(tmp_path, buffer).save()
+  archive_lib.ReplayArchive(tmp_path, again).restore(*span)
+  assert next(again.items())[1].surprise is None
+  np.testing.assert_array_equal(list(again.items())[2][1].surprise, [1, 0, 0, 0, 2])
+  for _ in range(5):
+    fakes.assert_equal(again.sample(8), buffer.sample(8))
 
 
 @hypothesis.given(

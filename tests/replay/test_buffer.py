@@ -27,6 +27,10 @@ def _make(lengths, **kwargs) -> buffer_lib.EpisodeBuffer:
   return buffer
 
 
+def _surprising(episode, surprise) -> episodes.Episode:
+  return episode._replace(surprise=None if surprise is None else np.asarray(surprise, np.float32))
+
+
 @pytest.fixture
 def warnings(monkeypatch) -> list[str]:
   found = []
@@ -107,9 +111,52 @@ class TestSampling:
       with pytest.raises(ValueError, match='recent_share = .*recent_episodes = '):
         _make([5], **wrong)
 
-  @pytest.mark.parametrize('options', [{}, dict(recent_share=0.5, recent_episodes=1)])
+  def test_a_share_of_each_batch_is_drawn_by_surprise(self):
+    # L = 3. Sequences of the first episode begin at 0, ..., 3: their sums of [0, 0, 0, 1, 0, 3] are 0, 1, 1, 4; of the
+    # third, whose sums of [2, 0, 0, 0, 0, 0] are 2, 0, 0, 0. Nothing is known of the second.
+    surprises = {0: [0, 0, 0, 1, 0, 3], 2: [2, 0, 0, 0, 0, 0]}
+    buffer = _make([], surprise_share=0.25, recent_share=0.5, recent_episodes=1)
+    for number in range(3):
+      buffer.add(_surprising(fakes.make_episode(number, 5), surprises.get(number)))
+    first = np.stack([buffer.sample(8).observation['vector'][:, 0] for _ in range(1_000)])  # [1000, 8, 2]
+    counts = lambda rows: {tuple(row): n for row, n in zip(*np.unique(rows.reshape(-1, 2), axis=0, return_counts=True))}
+    drawn = counts(first[:, 6:])
+    expected = {(0, 1): 1 / 8, (0, 2): 1 / 8, (0, 3): 4 / 8, (2, 0): 2 / 8}
+    assert drawn.keys() == expected.keys()
+    assert stats.chisquare(list(drawn.values()), [2_000 * expected[key] for key in drawn]).pvalue > 0.01
+    # The others are as without: half of the batch from the last episode, and two rows from all.
+    assert set(first[:, :4, 0].flat) == {2.0} and len(counts(first[:, 4:6])) == 12
+    for rows in (first[:, :4], first[:, 4:6]):
+      assert stats.chisquare(list(counts(rows).values())).pvalue > 0.01
+
+  @pytest.mark.parametrize('surprise', [None, [0] * 6])
+  def test_without_surprise_all_sequences_are_equally_likely(self, surprise):
+    buffer = _make([], surprise_share=1.0)
+    for number in range(2):
+      buffer.add(_surprising(fakes.make_episode(number, 5), surprise))
+    first = np.concatenate([buffer.sample(100).observation['vector'][:, 0] for _ in range(40)])
+    frequencies = np.unique(first, axis=0, return_counts=True)[1]
+    assert len(frequencies) == 8 and stats.chisquare(frequencies).pvalue > 0.01
+
+  @pytest.mark.parametrize('wrong', [dict(surprise_share=-0.1), dict(surprise_share=0.6, recent_share=0.5)])
+  def test_shares_are_of_one_batch(self, wrong):
+    with pytest.raises(ValueError, match='surprise_share = .* at most 1'):
+      _make([], **wrong)
+    assert _make([5], surprise_share=0.1, recent_share=0.9).sample(10).reward.shape == (10, 3)
+
+  def test_the_buffer_draws_as_before_unless_asked(self):
+    plain, known = _make([5, 9]), _make([])
+    for number, length in enumerate((5, 9)):
+      known.add(_surprising(fakes.make_episode(number, length), [1] * (length + 1)))
+    fakes.assert_equal(plain.sample(20), known.sample(20))
+
+  @pytest.mark.parametrize(
+    'options', [{}, dict(recent_share=0.5, recent_episodes=1), dict(recent_share=0.3, surprise_share=0.4)]
+  )
   def test_one_draw_of_many_batches_is_many_draws_of_one(self, options):
     many, one = _make([5, 9], **options), _make([5, 9], **options)
+    for buffer in (many, one):
+      buffer.add(_surprising(fakes.make_episode(2, 5), [0, 1, 2, 0, 0, 0]))
     draws = many.draw(7, batch_size=3)
     assert draws.num_batches == 7
     for i in range(7):

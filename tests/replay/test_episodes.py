@@ -220,6 +220,19 @@ def test_episodes_that_deny_their_header_are_not_written(tmp_path, change, messa
   assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize(
+  'surprise, message',
+  [
+    (np.zeros(3, np.float32), r'surprise .* float32 \[3\] instead of float32 \[4\]'),
+    (np.array([0, 1, -1, 0], np.float32), 'surprise has negative entries'),
+    (np.array([0, 1, np.inf, 0], np.float32), 'surprise has entries that are not finite'),
+  ],
+)
+def test_surprise_that_is_none_is_refused(surprise, message):
+  with pytest.raises(ValueError, match=message):
+    episodes.check(fakes.make_episode(0, 3)._replace(surprise=surprise), fakes.HEADER)
+
+
 def test_one_time_step_is_no_episode():
   with pytest.raises(ValueError, match='at least 2 time steps, got 1'):
     episodes.check(fakes.make_episode(0, 0), fakes.HEADER)

@@ -64,6 +64,20 @@ def test_the_order_of_calls():
   assert loop.state.updates == 33 and first_updates == [8]
 
 
+def test_updates_from_an_offline_dataset_come_before_the_first_step():
+  recorder = loops.Recorder()
+  schedule = schedules.PeriodicUpdates(first=0, initial_updates=7, every=5, updates=2)
+  loop = environment_loop.EnvironmentLoop(loops.parts(fakes.Counter(length=5), recorder, recorder, schedule))
+  loop.connect(recorder)
+  loop.advance()
+  assert recorder.calls[:4] == ['learn 7', 'update', 'episode 0', 'first']
+  assert recorder.rows[0] == ('learner', dict(environment_steps=0, updates=7, loss=1.0))
+  # Two more after five steps, at the end of the episode, and nothing between the episodes.
+  assert recorder.calls[-3:] == ['observe', 'learn 2', 'update'] and loop.state.updates == 9
+  loop.advance()
+  assert recorder.calls[recorder.calls.index('episode 1') - 1] == 'update' and loop.state.updates == 11
+
+
 def test_rows_and_counts():
   recorder = loops.Recorder()
   loop = _loop(recorder)

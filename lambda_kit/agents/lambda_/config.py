@@ -42,7 +42,7 @@ class LambdaConfig:
   replay_factory: Callable[..., Any] = buffer.EpisodeBuffer  # Makes the store of episodes.
   planner_factory: core.PlannerFactory | None = None  # Makes a planner that acts instead of the policy.
   # Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another run's workdir,
-  # or what `save_dataset` wrote.
+  # or what `save_dataset` wrote. It has to stay where it is for as long as the run may be resumed or evaluated.
   offline_data: str | None = None
 
   # The data of an update.

@@ -83,8 +83,8 @@ def score(
   key: core.Key,
   episode: types.Trajectory,
   num_steps: types.Array,
-) -> Scores:
-  """Scores one episode.
+) -> tuple[Scores, types.Array]:
+  """Scores one episode. Also returns its surprise at each time step, [T + 1]; see `spread_surprise`.
 
   Args:
     world_model: p(s' | s, a, theta).
@@ -139,7 +139,7 @@ def score(
   by_step = lambda x: jnp.einsum('s,hsc->hc', counts, x) / total
   bins = jax.nn.one_hot(jnp.searchsorted(BIN_EDGES, forecast), len(BIN_EDGES) + 1)  # [H, S, C, G]
   in_bins = lambda x: jnp.einsum('s,hsc,hscg->g', counts, x, bins) / (total * horizon)
-  return Scores(
+  scores = Scores(
     log_likelihood=at_scales,
     log_loss=-own['cost'],
     raw_forecast=by_step(jnp.mean(raw_costs, axis=0)),
@@ -152,6 +152,30 @@ def score(
     bin_forecast=in_bins(forecast),
     bin_came=in_bins(came.cost),
   )
+  return scores, spread_surprise(jnp.mean(sums, axis=0), came_sums, counts, steps, episode.reward.shape[0])
+
+
+def spread_surprise(
+  forecast: types.Array, came: types.Array, counts: types.Array, steps: np.ndarray, length: int
+) -> types.Array:
+  """How much more cost came than was forecast, at each time step.
+
+  Args:
+    forecast: Of the H steps after each start state, [S, C].
+    came: Likewise.
+    counts: 1 for start states whose H steps lie within the episode, 0 for the others, [S].
+    steps: The time steps after each start state, [H, S].
+    length: T + 1.
+
+  Returns:
+    [T + 1], of each time step the mean over the start states which it follows within H steps, or is one of; summed over
+    costs. What is not finite counts as nothing.
+  """
+  excess = jnp.sum(jnp.maximum(came - forecast, 0.0), axis=-1)  # [S]
+  excess = jnp.where(jnp.isfinite(excess), excess, 0.0)
+  covered = np.concatenate([steps[:1] - 1, steps])  # [H + 1, S], with the start states themselves.
+  add = lambda values: jnp.zeros((length,)).at[covered].add(values[None], mode='drop')
+  return add(counts * excess) / jnp.maximum(add(counts), 1.0)
 
 
 def metrics(held_out: HeldOut, scales: tuple[float, ...]) -> dict[str, types.Array]:

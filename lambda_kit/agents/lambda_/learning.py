@@ -130,7 +130,8 @@ def make_update(
   def update(state: LearnerState, batch: types.Trajectory) -> tuple[LearnerState, dict[str, types.Array]]:
     key, model_key, sample_key, start_key, policy_key = jax.random.split(state.key, 5)
     statistics = normalizer.update(state.normalizer, batch.observation)
-    batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation))
+    raw = {name: batch.observation[name] for name in statistics.mean}
+    batch = batch._replace(observation=normalizer.normalize(statistics, batch.observation), raw=raw)
 
     # The model, and with it the posterior over its weights (lines 5 and 6).
     posterior_state, output, metrics = posterior.update(
@@ -241,18 +242,18 @@ def make_observe_episode(
   num_samples: int,
   shared_noise: bool,
   belief: Callable[[LearnerState], Any],
-) -> Callable[[LearnerState, types.Trajectory, types.Array], LearnerState]:
+) -> Callable[[LearnerState, types.Trajectory, types.Array], tuple[LearnerState, types.Array]]:
   """What is learned from a new episode [T + 1, ...] as a whole, padded behind its T steps, as a pure function.
 
   Feedback learns what it cost; the width of the posterior and the factors of expected costs, how well samples predicted
-  it.
+  it. Also returns its surprise, [T + 1], 0 as long as nothing was forecast.
   """
   limits = np.asarray(networks.spec.cost_limits, np.float32)
   factors = cost_factors(networks, objective)
 
-  def score(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
+  def score(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> tuple[LearnerState, types.Array]:
     key = jax.random.fold_in(state.key, 2)
-    scores = held_out_lib.score(
+    scores, surprise = held_out_lib.score(
       networks.world_model,
       objective.cost_bound,
       objective.horizon,
@@ -266,19 +267,23 @@ def make_observe_episode(
       episode,
       num_steps,
     )
-    return state._replace(
+    state = state._replace(
       width=width.observe(state.width, scores.log_likelihood),
       recalibration=objective.recalibration.observe(state.recalibration, scores.raw_forecast, scores.came),
       held_out=held_out_lib.add(state.held_out, scores),
     )
+    return state, surprise
 
-  def observe_episode(state: LearnerState, episode: types.Trajectory, num_steps: types.Array) -> LearnerState:
+  def observe_episode(
+    state: LearnerState, episode: types.Trajectory, num_steps: types.Array
+  ) -> tuple[LearnerState, types.Array]:
     cost_return = jnp.sum(episode.cost, axis=0)
     state = state._replace(feedback=objective.feedback.observe_episode(state.feedback, cost_return, limits))
+    nothing = jnp.zeros(episode.reward.shape)
     if episode.reward.shape[0] <= objective.horizon:
-      return state
+      return state, nothing
     has_learned = (state.updates > 0) & (num_steps >= objective.horizon)
-    return jax.lax.cond(has_learned, score, lambda state, *_: state, state, episode, num_steps)
+    return jax.lax.cond(has_learned, score, lambda state, *_: (state, nothing), state, episode, num_steps)
 
   return observe_episode
 
@@ -401,13 +406,15 @@ class LambdaLearner(core.Learner[LearnerState]):
     means = {name: float(np.average([row[name] for row in rows], weights=weights)) for name in rows[0]}
     return means | self._held_out_metrics()
 
-  def observe_episode(self, episode: types.Trajectory) -> None:
+  def observe_episode(self, episode: types.Trajectory) -> types.Array:
     num_steps = len(episode.reward) - 1
     # Each length is a program of its own: most episodes are as long as the time limit allows, or padded to that.
     length = self._episode_steps if num_steps <= self._episode_steps else 1 << (num_steps - 1).bit_length()
     padding = length - num_steps
     episode = jax.tree.map(lambda x: np.pad(x, [(0, padding)] + [(0, 0)] * (x.ndim - 1)), episode)
-    self._state = self._observe_episode(self._state, episode, num_steps)
+    self._state, surprise = self._observe_episode(self._state, episode, num_steps)
+    surprise = self._devices.local(surprise)
+    return surprise[: num_steps + 1] if padding else surprise
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Offers 'belief' (what states are filtered with), 'policy', 'samples' (models for planners), 'cost_factors'."""
