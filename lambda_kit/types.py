@@ -37,6 +37,8 @@ class Trajectory(NamedTuple):
   reward: Array  # [B, L], r_t, which came with o_t; 0 at the first time step.
   cost: Array  # [B, L, C], likewise.
   terminal: Array  # [B, L], 1 where the episode terminated in o_t; 0 elsewhere, also at time limits.
+  # [B, L] int32, the number of the episode in the replay, which it keeps; None for sequences from elsewhere.
+  episode: Array | None = None
 
 
 class Rollout(NamedTuple):
@@ -59,6 +61,7 @@ class ModelOutput(NamedTuple):
 
   states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).
   metrics: dict[str, Array]  # Scalars.
+  latents: Nest = ()  # [B, L, ...], the distributions that random parts of states were drawn from.
 
 
 class CostForecast(NamedTuple):

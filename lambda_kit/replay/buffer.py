@@ -145,7 +145,9 @@ class EpisodeBuffer:
     as n calls for one batch.
     """
     if self._index is None:
-      self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
+      self._index = sequences.SequenceIndex.of(
+        [stored.episode for stored in self._stored], [stored.number for stored in self._stored], self._length
+      )
     if not self._index.total:
       raise NotEnoughDataError(
         f'There is no sequence to learn from: the replay has {self.num_episodes} finished episodes with '
