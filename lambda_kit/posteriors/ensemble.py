@@ -75,7 +75,7 @@ class Ensemble(core.Posterior[EnsembleState]):
     select: Callable[[core.Params], core.Params],
     num_members: int = 5,
     bootstrap: bool = True,
-    prior_scale: float = 0.0,
+    prior_scale: float = 0.3,
     learning_rate: float | optax.Schedule = 1e-4,
     clip_norm: float = 100.0,
     eps: float = 1e-5,
@@ -102,11 +102,10 @@ class Ensemble(core.Posterior[EnsembleState]):
     if not isinstance(loss, core.EnsembleLoss):
       raise TypeError(f'An ensemble learns from a core.EnsembleLoss, such as models.batch_loss.BatchLoss, got {loss}.')
     (value, output), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, key)
-    inferred = jax.lax.stop_gradient(output)
     member_key = jax.random.fold_in(key, 1)
 
     def member_loss(member, fixed, weights):
-      losses = loss.of_member(self._with_fixed(member, fixed), inferred, member_key)  # [B]
+      losses = loss.of_member(self._with_fixed(member, fixed), output, member_key)  # [B]
       return jnp.mean(losses if weights is None else weights * losses)
 
     member_losses, member_gradients = jax.vmap(jax.value_and_grad(member_loss))(

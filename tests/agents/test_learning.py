@@ -219,6 +219,7 @@ def test_without_latest_episodes_budgets_can_not_be_for_them():
     tiny.Parts(constrain_recent=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('posterior', [ensemble.Ensemble, multiswag.MultiSwag])
 def test_ensembles_learn_at_a_learned_width_and_resume_to_the_bit(posterior):
   parts = tiny.Parts(

@@ -299,6 +299,13 @@ class MemberLossTest(absltest.TestCase):
     distance = np.sum(np.square(np.stack(steps, axis=1) - self._output.states.deterministic), axis=-1).mean(axis=1)
     np.testing.assert_allclose(far - near, distance * (1 / (2 * 0.01) - 1 / 2), rtol=1e-4)
 
+  def test_heads_see_the_members_own_memory(self):
+    states = self._output.states
+    fitted = self._model._functions.fit(self._other, self._batch, states, None)
+    features = self._model.features(states._replace(deterministic=fitted.deterministic))
+    error = self._batch.reward - self._model.predict(self._other, features).reward
+    np.testing.assert_allclose(fitted.log_probs['reward'], -0.5 * error**2 - 0.5 * np.log(2 * np.pi), rtol=1e-5)
+
   def test_every_parameter_of_imagination_is_learned_and_no_other(self):
     gradient = jax.jit(
       jax.grad(lambda theta: self._model.member_loss(theta, self._output, self._batch, jax.random.key(0)).sum())

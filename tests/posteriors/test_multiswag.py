@@ -136,11 +136,13 @@ def test_draws_keep_the_random_functions_of_their_members():
     functools.partial(swag.Swag, num_models=_K),
   )
   state = jax.jit(lambda key: posterior.init(key, fakes.init_params))(jax.random.key(0))
-  draws, fixed = jax.jit(lambda key: posterior.sample(state, key, 2 * _M))(jax.random.key(5)).terms
   members, functions = fakes.to_vectors(state.ensemble.members), fakes.to_vectors(state.ensemble.fixed)
-  for draw, function in zip(fakes.to_vectors(draws.params), fakes.to_vectors(fixed.params)):
-    (member,) = [i for i in range(_M) if np.array_equal(draw, members[i])]
-    np.testing.assert_array_equal(function, functions[member])
+  sample = jax.jit(lambda key: posterior.sample(state, key, 2 * _M))
+  for seed in range(5):
+    draws, fixed = sample(jax.random.key(seed)).terms
+    for draw, function in zip(fakes.to_vectors(draws.params), fakes.to_vectors(fixed.params)):
+      (member,) = [i for i in range(_M) if np.array_equal(draw, members[i])]
+      np.testing.assert_array_equal(function, functions[member])
 
 
 def test_the_spread_is_between_and_within_members():
@@ -157,7 +159,7 @@ def test_updates_do_not_copy_the_columns():
   loss = fakes.EnsembleLoss(lambda params, key: (jnp.sum(jnp.square(params['w']['w'])), ()))
   posterior = multiswag.MultiSwag(
     lambda params: params,
-    functools.partial(ensemble.Ensemble, num_members=4, bootstrap=False),
+    functools.partial(ensemble.Ensemble, num_members=4, bootstrap=False, prior_scale=0.0),
     functools.partial(swag.Swag, num_models=64, burn_in=0, period=2),
   )
   state, key = posterior.init(jax.random.key(0), init_params), jax.random.key(1)
