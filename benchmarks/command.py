@@ -5,6 +5,7 @@
   lambda-kit benchmark --parts=environment,parallel      # worker processes, too
   lambda-kit benchmark --parts=posterior,learner         # SWAG, and an update of the learner: no simulator
   lambda-kit benchmark --parts=learner --sizes=small --updates=20 --nosplit
+  lambda-kit benchmark --parts=ensemble --sizes=small,small_images    # An ensemble beside a single model
   lambda-kit benchmark --parts=acting,replay             # Observation to action; batches beside updates
   lambda-kit benchmark --parts=shares                    # Where the time of a run on PointGoal1 goes
   lambda-kit benchmark --parts=baselines                 # PPO, TRPO, CPO beside bare steps
@@ -30,6 +31,7 @@ from rich import table as rich_table
 
 from benchmarks import acting_speed
 from benchmarks import baseline_speed
+from benchmarks import ensemble_speed
 from benchmarks import environment_speed
 from benchmarks import learner_speed
 from benchmarks import parallel_speed
@@ -49,8 +51,8 @@ _ROOT = resources.root()
 _PARTS = flags.DEFINE_list(
   'parts',
   ['environment'],
-  'What to measure, in this order, of environment, parallel, posterior, learner, acting, '
-  'replay, shares, baselines, scaling, report and start.',
+  'What to measure, in this order, of environment, parallel, posterior, ensemble, learner, '
+  'acting, replay, shares, baselines, scaling, report and start.',
 )
 _TASK = flags.DEFINE_multi_string('task', ['SafetyPointGoal1-v0'], 'A Safety-Gymnasium task; may be repeated.')
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Episodes that each contender runs, in turns.', lower_bound=1)
@@ -144,6 +146,18 @@ def _measure_posterior() -> Iterator[dict]:
     ],
   )
   yield result
+
+
+def _measure_ensemble() -> Iterator[dict[str, dict]]:
+  results = {}
+  for name in _SIZES.value:
+    results[name] = ensemble_speed.measure(stand_ins.SIZES[name], [str(_ROOT)], _ROUNDS.value)
+    yield results
+  _print_table(
+    f'An ensemble: times the time of a single model (median of {_ROUNDS.value} rounds)',
+    ['size', 'whole update', 'model update'],
+    [[name, f'{row["update_times_point"]:.2f}', f'{row["model_times_point"]:.2f}'] for name, row in results.items()],
+  )
 
 
 def _measure_learner() -> Iterator[dict[str, dict]]:
@@ -290,6 +304,7 @@ _MEASUREMENTS = {
   'environment': ('environments', lambda _: _measure_environments()),
   'parallel': ('parallel', lambda _: _measure_parallel()),
   'posterior': ('posterior', lambda _: _measure_posterior()),
+  'ensemble': ('ensemble', lambda _: _measure_ensemble()),
   'learner': ('learner', lambda _: _measure_learner()),
   'acting': ('acting', lambda _: _measure_acting()),
   'replay': ('replay', _measure_replay),

@@ -16,6 +16,7 @@ from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination as imagination_lib
 from lambda_kit.agents.lambda_ import learning
 from lambda_kit.agents.lambda_ import objective as objective_lib
+from lambda_kit.models import batch_loss
 from lambda_kit.posteriors import swag
 
 
@@ -100,7 +101,7 @@ def _pieces(
   sample = lambda posterior_state, key: posterior.sample(posterior_state, key, parts['num_samples'])
 
   def model(posterior_state, batch, key):
-    return posterior.update(posterior_state, lambda params, key: networks.world_model.loss(params, batch, key), key)[0]
+    return posterior.update(posterior_state, batch_loss.BatchLoss(networks.world_model, batch), key)[0]
 
   def make_problem(samples, start, state, key):
     problem = objective_lib.PolicyProblem(

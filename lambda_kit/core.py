@@ -231,6 +231,22 @@ class WorldModel(abc.ABC):
     exchange their gradients in each of its steps.
     """
 
+  def member_loss(
+    self,
+    theta: Params,
+    output: types.ModelOutput,
+    batch: types.Trajectory,
+    key: Key,
+    over_batch: OverBatch = lambda function: function,
+  ) -> types.Array:
+    """How badly other `imagination_params` fit the states that `loss` inferred: a loss for each sequence, [B].
+
+    What `theta` expects of each next state, of its reward and so on is compared with what was inferred and recorded, so
+    that it predicts from these states as well as the model that inferred them. Ensembles need this, and samples that
+    are `models.sums.Sum`s; other posteriors don't.
+    """
+    raise NotImplementedError
+
   @abc.abstractmethod
   def initial_state(self, batch_size: int) -> types.Nest:
     """The state before the first observation, [batch_size, ...]."""
@@ -284,8 +300,27 @@ PosteriorState = TypeVar('PosteriorState')
 ModelLoss = Callable[[Params, Key], tuple[types.Array, Any]]
 
 
+class EnsembleLoss(abc.ABC):
+  """A `ModelLoss` on a batch that can also train further models, in the latent space of the first one."""
+
+  @abc.abstractmethod
+  def __call__(self, params: Params, key: Key) -> tuple[types.Array, types.ModelOutput]:
+    """See `WorldModel.loss`."""
+
+  @abc.abstractmethod
+  def of_member(self, theta: Params, output: types.ModelOutput, key: Key) -> types.Array:
+    """See `WorldModel.member_loss`."""
+
+  @property
+  @abc.abstractmethod
+  def episodes(self) -> types.Array | None:
+    """The number of each sequence's episode, [B]; None if unknown."""
+
+
 class Posterior(abc.ABC, Generic[PosteriorState]):
   """An approximate posterior p(theta | D), and the way in which it is learned."""
+
+  needs_member_loss: bool = False  # Whether `update` takes an `EnsembleLoss`, rather than any `ModelLoss`.
 
   @abc.abstractmethod
   def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState: ...

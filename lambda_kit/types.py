@@ -39,6 +39,8 @@ class Trajectory(NamedTuple):
   terminal: Array  # [B, L], 1 where the episode terminated in o_t; 0 elsewhere, also at time limits.
   # Parts of the observation that were normalised, as they came [B, L, ...]; None if `observation` is as it came.
   raw: Observation | None = None
+  # [B, L] int32, the number of the episode in the replay, which it keeps; None for sequences from elsewhere.
+  episode: Array | None = None
 
 
 class Rollout(NamedTuple):
@@ -61,6 +63,7 @@ class ModelOutput(NamedTuple):
 
   states: Nest  # [B, L, ...], inferred by the model: s_t ~ q(. | o_{<=t}, a_{<t}).
   metrics: dict[str, Array]  # Scalars.
+  latents: Nest = ()  # [B, L, ...], the distributions that random parts of states were drawn from.
 
 
 class CostForecast(NamedTuple):

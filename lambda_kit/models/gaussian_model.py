@@ -19,6 +19,7 @@ from lambda_kit.models import activations
 from lambda_kit.models import distributions
 from lambda_kit.models import heads as heads_lib
 from lambda_kit.models import networks
+from lambda_kit.models import sums
 
 
 class State(NamedTuple):
@@ -83,6 +84,7 @@ class FeedForwardWorldModel(core.WorldModel):
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints
     self._reward_scale = reward_scale
+    self._weights = {'reward': reward_scale}
 
     def functions():
       dynamics = networks.Mlp(2 * self._size, hidden_sizes, activation, name='dynamics')
@@ -103,7 +105,7 @@ class FeedForwardWorldModel(core.WorldModel):
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
-    self._functions = transformed.apply
+    self._functions = _Functions(*map(sums.over_sums, transformed.apply))
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
     two_steps = jax.tree.map(lambda x: x[:1, :2], batch)  # Parameter shapes don't depend on B and L.
@@ -127,8 +129,7 @@ class FeedForwardWorldModel(core.WorldModel):
     states = self._states(batch)
     log_probs, predictions, changes = self._functions.evaluate(params, self.features(states), batch)
     log_probs = {name: value.mean() for name, value in log_probs.items()}
-    weights = {'reward': self._reward_scale}
-    loss = -sum(weights.get(name, 1.0) * value for name, value in log_probs.items())
+    loss = -sum(self._weights.get(name, 1.0) * value for name, value in log_probs.items())
     metrics = {
       'loss': loss,
       **{f'{name}_log_prob': value for name, value in log_probs.items()},
@@ -136,6 +137,19 @@ class FeedForwardWorldModel(core.WorldModel):
       **heads_lib.metrics(predictions, jax.tree.map(lambda x: x[:, 1:], batch)),
     }
     return loss, types.ModelOutput(states, metrics)
+
+  def member_loss(
+    self,
+    theta: core.Params,
+    output: types.ModelOutput,
+    batch: types.Trajectory,
+    key: core.Key,
+    over_batch: core.OverBatch = lambda function: function,
+  ) -> types.Array:
+    """The same loss for each sequence: states are observed, and so common to all models."""
+    del key, over_batch
+    log_probs, _, _ = self._functions.evaluate(theta, self.features(output.states), batch)
+    return -sum(self._weights.get(name, 1.0) * jnp.mean(value, axis=1) for name, value in log_probs.items())
 
   def initial_state(self, batch_size: int) -> State:
     vector = jnp.zeros((batch_size, self._size))

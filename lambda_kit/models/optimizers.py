@@ -1,5 +1,6 @@
 """Adam as the paper uses it (appendix, "General"): it clips gradients, and skips non-finite ones."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,16 +20,20 @@ class TrainingDiverged(errors.UserError):
 
 
 def make_adam(
-  learning_rate: float | optax.Schedule, clip_norm: float, eps: float = 1e-5
+  learning_rate: float | optax.Schedule,
+  clip_norm: float,
+  eps: float = 1e-5,
+  clip: Callable[[float], optax.GradientTransformation] = optax.clip_by_global_norm,
 ) -> optax.GradientTransformation:
   """Adam on gradients clipped to a global norm of `clip_norm`. A gradient with a NaN or an infinity is skipped.
 
   Skipped gradients are counted (see `skipped_updates`), and move neither the moments nor the count that a schedule is
-  called with. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`.
+  called with. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`. Another
+  `clip` may measure norms otherwise.
   """
   if not clip_norm > 0:
     raise ValueError(f'clip_norm={clip_norm} must be positive.')
-  clipped = optax.chain(optax.clip_by_global_norm(clip_norm), optax.adam(learning_rate, eps=eps))
+  clipped = optax.chain(clip(clip_norm), optax.adam(learning_rate, eps=eps))
   return optax.apply_if_finite(clipped, _NEVER)
 
 

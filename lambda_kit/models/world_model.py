@@ -18,6 +18,7 @@ from lambda_kit.models import encoders
 from lambda_kit.models import heads as heads_lib
 from lambda_kit.models import overshooting
 from lambda_kit.models import rssm
+from lambda_kit.models import sums
 
 # The modules that imagination needs. Names of parameters begin with those of their modules; the others are 'encoder',
 # 'inference' and 'decoder'.
@@ -34,10 +35,19 @@ class Observed(NamedTuple):
   predictions: types.Predictions  # [B, L, ...]
 
 
+class Fitted(NamedTuple):
+  """What a member of an ensemble expects of states that the model has inferred."""
+
+  deterministic: types.Array  # [B, L, D], d_t from the inferred s_{t-1}.
+  prior: distributions.Gaussian  # [B, L, S], p(z_t | d_t).
+  log_probs: dict[str, types.Array]  # By target, [B, L]; [B, J, M] if imagined.
+
+
 class _Functions(NamedTuple):
   """Functions of the model's parameters."""
 
   observe: Any
+  fit: Any
   filter: Any
   imagine_step: Any
   predict: Any
@@ -76,6 +86,7 @@ class RecurrentWorldModel(core.WorldModel):
     decoded_steps: int | None = None,
     overshooting_steps: int = 0,
     overshooting_starts: int = 4,
+    memory_stddev: float = 0.1,
   ):
     """Makes the functions of the model.
 
@@ -105,6 +116,7 @@ class RecurrentWorldModel(core.WorldModel):
       overshooting_steps: J, how many steps the model imagines in training under recorded actions, supervised by the
         recorded rewards, costs and terminals; see `models/overshooting.py`. 0 for none, as in the paper; at most L - 1.
       overshooting_starts: M, the number of states in each sequence that imagination starts from, at most L - J.
+      memory_stddev: how closely the members of an ensemble have to follow d_t, as a standard deviation.
     """
     if not 0.0 <= kl_balance <= 1.0:
       raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
@@ -127,6 +139,7 @@ class RecurrentWorldModel(core.WorldModel):
     self._observation_scale = observation_scale
     self._decoded_steps = decoded_steps
     self._overshooting_steps, self._overshooting_starts = overshooting_steps, overshooting_starts
+    self._memory_stddev = memory_stddev
 
     def functions():
       encoder = encoder_factory(name='encoder')
@@ -154,6 +167,17 @@ class RecurrentWorldModel(core.WorldModel):
         log_probs |= decoders.log_probs(reconstruction, decoded)
         return Observed(inferred, log_probs, dict(decoded), reconstruction, predictions)
 
+      def fit(batch, states, overshooting_draws):
+        initial = rssm.initial_state(batch.action.shape[0], stochastic_size, deterministic_size)
+        before = jax.tree.map(lambda first, x: jnp.concatenate([first[:, None], x[:, :-1]], axis=1), initial, states)
+        deterministic = dynamics.advance(before, dynamics.project_action(batch.action))
+        # The heads learn from what the member will feed them: the latent it shares, and its own memory.
+        log_probs, _ = heads.evaluate(rssm.features(states._replace(deterministic=deterministic)), batch)
+        if overshooting_draws is not None:
+          imagined = overshooting.overshoot(dynamics, states, batch, overshooting_draws)
+          log_probs |= {f'imagined_{name}': value for name, value in heads.evaluate(*imagined)[0].items()}
+        return Fitted(deterministic, dynamics.prior(deterministic), log_probs)
+
       def filter_(state, action, observation, noise):
         projected_embedding = inference.project_embedding(encoder(observation))
         projected_action = dynamics.project_action(action)
@@ -168,12 +192,12 @@ class RecurrentWorldModel(core.WorldModel):
         return log_probs
 
       return observe, _Functions(
-        observe, filter_, dynamics.step, heads.predict, decoder, log_likelihood, heads.draw_costs
+        observe, fit, filter_, dynamics.step, heads.predict, decoder, log_likelihood, heads.draw_costs
       )
 
     transformed = hk.without_apply_rng(hk.multi_transform(functions))
     self._init = jax.jit(transformed.init)  # Compiled, it draws parameters without a forward pass.
-    self._functions = transformed.apply
+    self._functions = _Functions(*map(sums.over_sums, transformed.apply))
 
   def init(self, key: core.Key, batch: types.Trajectory) -> core.Params:
     one_step = jax.tree.map(lambda x: x[:1, :1], batch)  # Parameter shapes don't depend on B and L.
@@ -203,7 +227,25 @@ class RecurrentWorldModel(core.WorldModel):
     loss, metrics = negative_elbo(
       observed, batch, self._kl_balance, self._free_nats, self._kl_scale, self._reward_scale, self._observation_scale
     )
-    return loss, types.ModelOutput(observed.inferred.states, metrics)
+    return loss, types.ModelOutput(observed.inferred.states, metrics, observed.inferred.posterior)
+
+  def member_loss(
+    self,
+    theta: core.Params,
+    output: types.ModelOutput,
+    batch: types.Trajectory,
+    key: core.Key,
+    over_batch: core.OverBatch = lambda function: function,
+  ) -> types.Array:
+    """See `misfit`. Recurrence, prior and heads are all the member's own."""
+    batch_size, length = batch.reward.shape
+    overshooting_draws = draws_lib.draw(
+      key, batch_size, length, self._stochastic_size, None, self._overshooting_steps, self._overshooting_starts
+    ).overshooting
+    fitted = over_batch(self._functions.fit)(theta, batch, output.states, overshooting_draws)
+    return misfit(
+      fitted, output.states.deterministic, output.latents, self._memory_stddev, self._kl_scale, self._reward_scale
+    )
 
   def initial_state(self, batch_size: int) -> rssm.State:
     return rssm.initial_state(batch_size, self._stochastic_size, self._deterministic_size)
@@ -287,6 +329,43 @@ def negative_elbo(
     **heads_lib.metrics(observed.predictions, batch),
   }
   return loss, metrics
+
+
+def misfit(
+  fitted: Fitted,
+  deterministic: types.Array,
+  posterior: distributions.Gaussian,
+  memory_stddev: float,
+  kl_scale: float,
+  reward_scale: float,
+) -> types.Array:
+  """The loss that trains a member of an ensemble on inferred states, a mean over the L steps of each sequence.
+
+    |d_t - d'_t|^2 / (2 memory_stddev^2) + kl_scale KL(q(z_t) || p'(z_t | d'_t))
+      - [reward_scale log p'(r_t | d'_t, z_t) + log p'(c_t | d'_t, z_t) + log p'(terminal_t | d'_t, z_t)]
+
+  where p' and d'_t are the member's, d_t and q those of the model that inferred z_t ~ q. The first term makes d_t mean
+  the same to all, so that they can start from each other's states. With overshooting, the last three log likelihoods
+  are added once more, for imagined states.
+
+  Args:
+    fitted: what the member expects, [B, L, ...].
+    deterministic: the inferred d_t, [B, L, D].
+    posterior: q, [B, L, S].
+    memory_stddev: how closely d'_t follows d_t.
+    kl_scale: weight of the KL.
+    reward_scale: weight of the rewards' log likelihood.
+
+  Returns:
+    The loss of each sequence, [B].
+  """
+  chex.assert_equal_shape([fitted.deterministic, deterministic])
+  over_steps = lambda x: jnp.mean(x, axis=tuple(range(1, x.ndim)))
+  distance = jnp.sum(jnp.square(fitted.deterministic - deterministic), axis=-1)
+  kl = distributions.kl_divergence(posterior, fitted.prior)
+  weights = {'reward': reward_scale, 'imagined_reward': reward_scale}
+  log_probs = sum(weights.get(name, 1.0) * over_steps(value) for name, value in fitted.log_probs.items())
+  return over_steps(distance) / (2 * memory_stddev**2) + kl_scale * over_steps(kl) - log_probs
 
 
 def balanced_kl(

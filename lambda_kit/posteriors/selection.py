@@ -6,6 +6,7 @@ import jax
 import optax
 
 from lambda_kit import core
+from lambda_kit.models import sums
 
 
 def selected_positions(params: core.Params, select: Callable[[core.Params], core.Params]) -> list[int]:
@@ -23,7 +24,13 @@ def selected_positions(params: core.Params, select: Callable[[core.Params], core
 
 
 def merge(params: core.Params, selected: core.Params, positions: Sequence[int]) -> core.Params:
-  """Returns `params` with the leaves at `positions` replaced by those of `selected`."""
+  """Returns `params` with the leaves at `positions` replaced by those of `selected`.
+
+  Of a sum of networks, these are the leaves of the first term; the others stay what is added to it.
+  """
+  if isinstance(selected, sums.Sum):
+    own, *others = selected.terms
+    return sums.Sum((own._replace(params=merge(params, own.params, positions)), *others))
   leaves, structure = jax.tree.flatten(params)
   for position, leaf in zip(positions, jax.tree.leaves(selected), strict=True):
     leaves[position] = leaf

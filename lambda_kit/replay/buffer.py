@@ -152,7 +152,9 @@ class EpisodeBuffer:
     call for n batches draws the same sequences as n calls for one batch.
     """
     if self._index is None:
-      self._index = sequences.SequenceIndex.of([stored.episode for stored in self._stored], self._length)
+      self._index = sequences.SequenceIndex.of(
+        [stored.episode for stored in self._stored], [stored.number for stored in self._stored], self._length
+      )
       self._total_surprise = np.cumsum(self._index.surprise()) if self.draws_by_surprise else np.zeros(0)
     if not self._index.total:
       raise NotEnoughDataError(

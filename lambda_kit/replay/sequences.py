@@ -16,16 +16,17 @@ class SequenceIndex(NamedTuple):
   """
 
   episodes: tuple[episodes_lib.Episode, ...]  # E of them.
+  episode_numbers: np.ndarray  # [E] int32, those of the buffer.
   begins: np.ndarray  # [E], the number of each episode's first sequence.
   ends: np.ndarray  # [E], the number after its last one.
   length: int  # L.
 
   @classmethod
-  def of(cls, episodes: Sequence[episodes_lib.Episode], length: int) -> 'SequenceIndex':
+  def of(cls, episodes: Sequence[episodes_lib.Episode], episode_numbers: Sequence[int], length: int) -> 'SequenceIndex':
     # T + 1 time steps have T + 2 - L sequences.
     counts = np.fromiter((max(episode.num_steps + 2 - length, 0) for episode in episodes), np.int64, len(episodes))
     ends = np.cumsum(counts)
-    return cls(tuple(episodes), ends - counts, ends, length)
+    return cls(tuple(episodes), np.asarray(episode_numbers, np.int32), ends - counts, ends, length)
 
   @property
   def total(self) -> int:
@@ -58,7 +59,8 @@ class SequenceIndex(NamedTuple):
     for row, (owner, start) in enumerate(zip(owners.tolist(), starts.tolist())):
       for name, array in episodes_lib.flatten(self.episodes[owner]).items():
         batch[name][row] = array[start : start + self.length]
-    return types.Trajectory(**episodes_lib.unflatten(batch))
+    numbers_of_owners = np.repeat(self.episode_numbers[owners][:, None], self.length, axis=1)
+    return types.Trajectory(**episodes_lib.unflatten(batch), episode=numbers_of_owners)
 
 
 class Draws(NamedTuple):

@@ -13,11 +13,14 @@ from lambda_kit.agents.lambda_ import learning
 from lambda_kit.models import known_cost
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
+from lambda_kit.posteriors import ensemble
+from lambda_kit.posteriors import multiswag
 from lambda_kit.posteriors import width
 from lambda_kit.replay import archive
 from lambda_kit.replay import buffer
 from lambda_kit.safety import feedback
 from lambda_kit.safety import recalibration
+from tests.fakes import linear
 from tests.fakes import tiny
 
 
@@ -215,6 +218,30 @@ def test_budgets_may_be_for_the_latest_episodes():
 def test_without_latest_episodes_budgets_can_not_be_for_them():
   with pytest.raises(errors.SetupError, match='constrain_recent needs .*: raise EpisodeBuffer.recent_share'):
     tiny.Parts(constrain_recent=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('posterior', [ensemble.Ensemble, multiswag.MultiSwag])
+def test_ensembles_learn_at_a_learned_width_and_resume_to_the_bit(posterior):
+  parts = tiny.Parts(
+    posterior_factory=posterior, width=width.LearnedWidth(scales=(1.0, 9.0)), num_reward_samples=1, updates_per_call=1
+  )
+  parts.learner.step(2)
+  parts.learner.observe_episode(_episode(12))
+  state = jax.tree.map(np.array, parts.learner.save())
+  replay_state = parts.replay.rng_state()
+  metrics = parts.learner.step(2)
+  assert metrics['held_out_log_likelihood/cost/1'] != metrics['held_out_log_likelihood/cost/9']
+  after = jax.tree.map(np.array, parts.learner.save())
+  parts.learner.restore(state)
+  parts.replay.set_rng_state(replay_state)
+  assert parts.learner.step(2) == metrics
+  jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.array, parts.learner.save()), after)
+
+
+def test_an_ensemble_of_a_model_without_a_loss_of_members_is_refused():
+  with pytest.raises(errors.SetupError, match='posterior_factory = @Ensemble.*LinearModel has no member_loss'):
+    tiny.Parts(posterior_factory=ensemble.Ensemble, world_model_factory=lambda **shapes: linear.LinearModel())
 
 
 def test_a_batched_actor_keeps_its_rows_apart():

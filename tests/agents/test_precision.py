@@ -84,6 +84,9 @@ def test_images_are_convolved_in_bfloat16():
   gradient = jax.jit(jax.value_and_grad(model.loss, has_aux=True))
   params = model.init(key, batch)
   assert set(_product_types(gradient.lower(params, batch, key).as_text())) == {('bf16', 'bf16', 'bf16')}
+  output = jax.eval_shape(model.loss, params, batch, key)[1]
+  member_loss = jax.jit(model.member_loss).lower(params, output, batch, key).as_text()
+  assert set(_product_types(member_loss)) == {('bf16', 'bf16', 'bf16')}
   outputs = jax.tree.leaves(jax.eval_shape(gradient, params, batch, key))
   assert {output.dtype for output in outputs} == {np.dtype(np.float32)}
 

@@ -6,6 +6,8 @@ from jax import flatten_util
 import jax.numpy as jnp
 import numpy as np
 
+from lambda_kit import core
+
 # Two matrices of different shapes, neither of them square, and two vectors: permuted entries would show.
 SHAPES = {'encoder': {'w': (4, 3)}, 'rssm/prior': {'b': (2,), 'w': (2, 3)}, 'reward': {'w': (3, 2), 'b': (1,)}}
 SELECTED = ('reward', 'rssm/prior')  # In the order of JAX's dictionaries: sorted by name.
@@ -47,6 +49,28 @@ def noisy_loss(params, key):
   return sum(jax.tree.leaves(products)), ()
 
 
+class EnsembleLoss(core.EnsembleLoss):
+  """What a loss of complete parameters means for an ensemble: members have the reference's other parameters.
+
+  Its other output comes as 'aux'. A member's loss is the same for all sequences, one of each of `episodes`.
+  """
+
+  def __init__(self, loss, episodes=(0, 1, 2)):
+    self._loss, self._episodes = loss, np.asarray(episodes)
+
+  def __call__(self, params, key):
+    value, aux = self._loss(params, key)
+    return value, {'aux': aux, 'params': params}
+
+  def of_member(self, theta, output, key):
+    value, _ = self._loss({**output['params'], **theta}, key)
+    return jnp.full(self._episodes.shape, value)
+
+  @property
+  def episodes(self):
+    return self._episodes
+
+
 class Jitted:
   """A posterior's functions, each compiled once. `update` multiplies the loss by a factor."""
 
@@ -56,7 +80,7 @@ class Jitted:
         value, aux = loss(params, key)
         return factor * value, aux
 
-      return posterior.update(state, scaled, key)
+      return posterior.update(state, EnsembleLoss(scaled) if posterior.needs_member_loss else scaled, key)
 
     self._update = jax.jit(update)
     self.init = jax.jit(lambda key: posterior.init(key, init))

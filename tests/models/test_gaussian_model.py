@@ -82,6 +82,14 @@ class FeedForwardWorldModelTest(absltest.TestCase):
       output.metrics['reward_mse'], np.mean((predictions.reward - self._batch.reward)[:, 1:] ** 2), rtol=1e-4
     )
 
+  def test_members_lose_the_same_on_each_sequence(self):
+    loss, output = self._model.loss(self._params, self._batch, jax.random.key(0))
+    found = self._model.member_loss(self._params, output, self._batch, jax.random.key(0))
+    self.assertEqual(found.shape, (B,))
+    np.testing.assert_allclose(found.mean(), loss, rtol=1e-5)
+    first = jax.tree.map(lambda x: x[:1], (output._replace(metrics={}), self._batch))
+    np.testing.assert_allclose(self._model.member_loss(self._params, *first, jax.random.key(0)), found[:1], rtol=1e-5)
+
   def test_imagination_is_differentiable_in_actions(self):
     state = jax.tree.map(lambda x: x + 0.1, self._model.initial_state(B))
 

@@ -241,6 +241,85 @@ class LossTest(absltest.TestCase):
       np.testing.assert_allclose(state.stochastic, states.stochastic[:, t], rtol=1e-4, atol=1e-5)
 
 
+class MemberLossTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._model = fakes.make_model(SPECS['vector'], free_nats=0.0, kl_scale=0.7, reward_scale=2.0, overshooting_steps=1)
+    self._batch = fakes.random_batch(SPECS['vector'], B, L, C)
+    self._params, self._other = (_make_params(self._model, self._batch, seed) for seed in range(2))
+    _, self._output = jax.jit(self._model.loss)(self._params, self._batch, jax.random.key(0))
+    self._loss = jax.jit(self._model.member_loss)
+
+  def test_misfit_by_hand(self):
+    """One sequence of two steps, with a memory of one unit.
+
+    |d - d'|^2 = 0.04 and 0.16, on average 0.1; with the standard deviation 0.5: 0.1 / (2 0.25) = 0.2.
+    KL(N(1, 0.5) || N(0, 2)) = 1.04254 at both steps, see `BalancedKlTest`; times 0.5: 0.52127.
+    Log likelihoods: -1 of rewards, times 3, and -0.25 of costs: -3.25, beside -0.5 times 3 of imagined rewards.
+    """
+    full = lambda value: jnp.full((1, 2, 1), value)
+    fitted = world_model.Fitted(
+      jnp.array([[[0.2], [0.4]]]),
+      distributions.Gaussian(full(0.0), full(2.0)),
+      {
+        'reward': jnp.array([[-2.0, 0.0]]),
+        'cost': jnp.array([[-0.5, 0.0]]),
+        'imagined_reward': jnp.full((1, 3, 2), -0.5),
+      },
+    )
+    found = world_model.misfit(fitted, full(0.0), distributions.Gaussian(full(1.0), full(0.5)), 0.5, 0.5, 3.0)
+    np.testing.assert_allclose(found, [0.2 + 0.52127 + 3.25 + 1.5], rtol=1e-5)
+
+  def test_the_model_that_inferred_the_states_remembers_them_exactly(self):
+    metrics = self._output.metrics
+    weights = {'reward': 2.0, 'cost': 1.0, 'terminal': 1.0}
+    found = self._loss(self._params, self._output, self._batch, jax.random.key(0))
+    self.assertEqual(found.shape, (B,))
+    observed = sum(weight * metrics[f'{name}_log_prob'] for name, weight in weights.items())
+    # The same starts and noise: overshooting with one start at each of the two steps that have a successor.
+    draw = draws.draw(jax.random.key(0), B, L, S, None, 1, 4).overshooting
+    fitted = self._model._functions.fit(self._params, self._batch, self._output.states, draw)
+    imagined = sum(weight * fitted.log_probs[f'imagined_{name}'].mean() for name, weight in weights.items())
+    np.testing.assert_allclose(found.mean(), 0.7 * metrics['kl'] - observed - imagined, rtol=1e-5)
+    np.testing.assert_allclose(fitted.deterministic, self._output.states.deterministic, rtol=1e-5, atol=1e-6)
+
+  def test_a_member_is_far_in_its_memory_too(self):
+    near, far = (
+      fakes.make_model(SPECS['vector'], memory_stddev=stddev).member_loss(
+        self._other, self._output, self._batch, jax.random.key(0)
+      )
+      for stddev in (1.0, 0.1)
+    )
+    state = lambda t: jax.tree.map(lambda x: x[:, t], self._output.states)
+    before = [self._model.initial_state(B), *(state(t) for t in range(L - 1))]
+    steps = [
+      self._model.imagine_step(self._other, before[t], self._batch.action[:, t], _noise(0)).deterministic
+      for t in range(L)
+    ]
+    distance = np.sum(np.square(np.stack(steps, axis=1) - self._output.states.deterministic), axis=-1).mean(axis=1)
+    np.testing.assert_allclose(far - near, distance * (1 / (2 * 0.01) - 1 / 2), rtol=1e-4)
+
+  def test_heads_see_the_members_own_memory(self):
+    states = self._output.states
+    fitted = self._model._functions.fit(self._other, self._batch, states, None)
+    features = self._model.features(states._replace(deterministic=fitted.deterministic))
+    error = self._batch.reward - self._model.predict(self._other, features).reward
+    np.testing.assert_allclose(fitted.log_probs['reward'], -0.5 * error**2 - 0.5 * np.log(2 * np.pi), rtol=1e-5)
+
+  def test_every_parameter_of_imagination_is_learned_and_no_other(self):
+    gradient = jax.jit(
+      jax.grad(lambda theta: self._model.member_loss(theta, self._output, self._batch, jax.random.key(0)).sum())
+    )(self._other)
+    own = self._model.imagination_params(gradient)
+    self.assertTrue(all(np.any(leaf) for leaf in jax.tree.leaves(own)))
+    self.assertFalse(any(np.any(leaf) for name in gradient.keys() - own.keys() for leaf in gradient[name].values()))
+
+  def test_sequences_are_judged_one_by_one(self):
+    changed = self._batch._replace(reward=self._batch.reward + np.array([[0.0], [1.0]], np.float32))
+    found = [self._loss(self._other, self._output, batch, jax.random.key(0)) for batch in (self._batch, changed)]
+    np.testing.assert_array_equal(np.equal(*found), [True, False])
+
+
 class RecurrentWorldModelTest(parameterized.TestCase):
   @parameterized.parameters(*SPECS)
   def test_shapes(self, name):

@@ -55,6 +55,8 @@ class TestSampling:
     assert (number == number[:, :1]).all()
     assert (np.diff(times) == 1).all()
     assert (times >= 0).all() and (times <= np.asarray(lengths)[number.astype(int)]).all()
+    np.testing.assert_array_equal(batch.episode, number)
+    assert batch.episode.dtype == np.int32
     # All other arrays are of the same moments.
     where = 1000.0 * number + times
     np.testing.assert_array_equal(batch.observation['image'][..., 0, 1, 2], times)
@@ -162,6 +164,15 @@ class TestSampling:
     for i in range(7):
       fakes.assert_equal(draws.batch(i), one.sample(3))
     assert many.rng_state() == one.rng_state()
+
+  def test_episodes_keep_their_numbers_when_others_are_dropped_and_when_all_are_restored(self):
+    buffer = _make([5] * 4, max_episodes=2)
+    assert set(buffer.sample(50).episode.flat) == {2, 3}
+    restored = _make([])
+    restored.rebuild(buffer.items())
+    batch = restored.sample(50)
+    np.testing.assert_array_equal(batch.episode, batch.observation['vector'][..., 0])
+    assert set(batch.episode.flat) == {2, 3}
 
   def test_draws_outlive_changes_of_the_buffer(self):
     buffer, unchanged = _make([9, 9], max_bytes=20 * _TIME_STEP), _make([9, 9])

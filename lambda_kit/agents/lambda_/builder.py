@@ -99,9 +99,11 @@ class LambdaBuilder(core.AgentBuilder):
         'LambdaAgent.constrain_recent needs sequences of the latest episodes in each batch: raise '
         'EpisodeBuffer.recent_share, or turn it off.'
       )
+    posterior = config.posterior_factory(select=self._networks.world_model.imagination_params)
+    _check_members(posterior, self._networks.world_model)
     return learning.LambdaLearner(
       networks=self._networks,
-      posterior=config.posterior_factory(select=self._networks.world_model.imagination_params),
+      posterior=posterior,
       width=config.width,
       objective=objective_lib.Objective(
         reward_bound=config.reward_bound,
@@ -161,4 +163,12 @@ class LambdaBuilder(core.AgentBuilder):
       samples,
       cost_factors,
       jax.random.PRNGKey(seed),
+    )
+
+
+def _check_members(posterior: core.Posterior, world_model: core.WorldModel) -> None:
+  if posterior.needs_member_loss and type(world_model).member_loss is core.WorldModel.member_loss:
+    raise errors.SetupError(
+      f'LambdaAgent.posterior_factory = @{type(posterior).__name__} trains members in the latent space of one model, '
+      f'and {type(world_model).__name__} has no member_loss (core.WorldModel). Write it, or choose another posterior.'
     )

@@ -19,6 +19,7 @@ from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
+from lambda_kit.models import batch_loss
 from lambda_kit.models import normalizer
 from lambda_kit.models import optimizers as optimizers_lib
 from lambda_kit.policies import targets
@@ -135,7 +136,7 @@ def make_update(
 
     # The model, and with it the posterior over its weights (lines 5 and 6).
     posterior_state, output, metrics = posterior.update(
-      state.posterior, lambda params, key: world_model.loss(params, batch, key, devices.over_batch), model_key
+      state.posterior, batch_loss.BatchLoss(world_model, batch, devices.over_batch), model_key
     )
     metrics = {**metrics, **output.metrics}
 
@@ -146,10 +147,12 @@ def make_update(
     constrained = jnp.ones(rows.shape) if num_constrained is None else (rows < num_constrained).astype(jnp.float32)
     shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
     budgets = shares * objective.budgets
-    samples = posterior.sample(posterior_state, sample_key, num_samples, width.scale(state.width))
+    scale = width.scale(state.width)
+    samples = posterior.sample(posterior_state, sample_key, num_samples, scale)
     if num_reward_samples is not None:
       # What is not known of weights spoils imagined rewards: these are imagined at the posterior's own width.
-      own = posterior.sample(posterior_state, jax.random.fold_in(sample_key, 1), num_reward_samples)
+      own_scale = None if scale is None else 1.0  # Samples at any scale have the same structure.
+      own = posterior.sample(posterior_state, jax.random.fold_in(sample_key, 1), num_reward_samples, own_scale)
       samples = jax.tree.map(lambda *x: jnp.concatenate(x), own, samples)
     problem = objective_lib.PolicyProblem(
       objective=dataclasses.replace(objective, budgets=budgets),

@@ -61,7 +61,7 @@ def apply_policy(networks: networks_lib.LambdaNetworks, policy: jmp.Policy) -> n
 def model_under_policy(world_model: core.WorldModel, policy: jmp.Policy) -> core.WorldModel:
   """A copy of the model whose methods run under `policy`."""
   copied = copy.copy(world_model)
-  for name in core.WorldModel.__abstractmethods__:
+  for name in {*core.WorldModel.__abstractmethods__, 'member_loss'}:
     setattr(copied, name, under_policy(getattr(world_model, name), policy))
   return copied
 
