@@ -122,3 +122,73 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     awake = jnp.where(error < 0, state.may_tighten, state.may_loosen)
     step = jnp.where(jnp.isfinite(cost_return), self._gain * awake * error, 0.0)
     return state._replace(log_share=jnp.clip(state.log_share + step, *self._range))
+
+
+class RatioState(NamedTuple):
+  imagined: types.Array  # [C], imagined costs over the whole budget, averaged over the last updates.
+  forecast: types.Array  # [C], sum over episodes, of `imagined` when they were played.
+  came: types.Array  # [C], likewise of their costs over their limits.
+  episodes: types.Array  # [], how many.
+  has_learned: types.Array  # [] bool
+
+
+@gin.register
+class RatioFeedback(core.Feedback[RatioState]):
+  """Budgets are multiplied by how much of the costs that came was imagined: what counts is then what comes.
+
+  With F the imagined costs as shares of the budget, and C the costs of the episodes of that time as shares of their
+  limits, both averaged over recent episodes,
+
+    share = clip((F + m / n) / (C + m / n), lowest, highest),    m = (F + C) / 2,
+
+  after n episodes: the first ones are trusted less. Critics lag behind a policy that has learned to drive, and
+  models expect too little of it: then imagined costs have to fall until real ones are at their limit. Nothing is
+  integrated, so nothing winds up, and nothing happens before the first update.
+
+  Args:
+    memory: Episodes over which costs are averaged.
+    lowest: Share.
+    highest: Share. 1 never gives back what pessimistic bounds withhold.
+    updates: Updates over which imagined costs are averaged.
+  """
+
+  display_name = 'ratio feedback'
+
+  def __init__(self, memory: float = 10.0, lowest: float = 0.2, highest: float = 1.0, updates: float = 50.0):
+    if not (memory >= 1.0 and 0.0 < lowest <= 1.0 <= highest and updates >= 1.0):
+      raise ValueError(
+        f'RatioFeedback: memory={memory} and updates={updates} must be at least 1, lowest={lowest} in (0, 1] and '
+        f'highest={highest} at least 1.'
+      )
+    self._keep, self._rate, self._range = 1.0 - 1.0 / memory, 1.0 / updates, (lowest, highest)
+
+  def init(self, num_constraints: int) -> RatioState:
+    zeros = jnp.zeros([num_constraints])
+    return RatioState(zeros, zeros, zeros, jnp.zeros([]), jnp.zeros([], bool))
+
+  def shares(self, state: RatioState, num_constraints: int) -> types.Array:
+    chex.assert_shape([state.forecast, state.came], (num_constraints,))
+    prior = (state.forecast + state.came) / (2.0 * jnp.maximum(state.episodes, 1.0))
+    tiny = 1e-6  # Nothing imagined and nothing came: nothing to correct.
+    return jnp.clip((state.forecast + prior + tiny) / (state.came + prior + tiny), *self._range)
+
+  def observe_update(
+    self, state: RatioState, cost_values: types.Array, budgets: types.Array, multipliers: types.Array
+  ) -> RatioState:
+    chex.assert_equal_shape([cost_values, budgets, state.imagined])
+    whole = budgets / self.shares(state, budgets.shape[0])
+    now = jnp.maximum(cost_values, 0.0) / jnp.maximum(whole, 1e-6)
+    average = jnp.where(state.has_learned, state.imagined + self._rate * (now - state.imagined), now)
+    imagined = jnp.where(jnp.isfinite(average), average, state.imagined)
+    return state._replace(imagined=imagined, has_learned=jnp.ones_like(state.has_learned))
+
+  def observe_episode(self, state: RatioState, cost_return: types.Array, limits: types.Array) -> RatioState:
+    chex.assert_equal_shape([cost_return, limits, state.came])
+    counts = state.has_learned & jnp.all(jnp.isfinite(cost_return))
+    came = cost_return / jnp.maximum(limits, 1e-6)
+    average = lambda old, new: jnp.where(counts, self._keep * old + new, old)
+    return state._replace(
+      forecast=average(state.forecast, state.imagined),
+      came=average(state.came, came),
+      episodes=state.episodes + counts,
+    )

@@ -35,7 +35,7 @@ class NoRecalibration(core.Recalibration[NoRecalibrationState]):
 class HeldOutRatioState(NamedTuple):
   forecast: types.Array  # [H, C], weighted sums over episodes of the mean cost of a step, as models expect it.
   came: types.Array  # [H, C]
-  weight: types.Array  # [], sum of the weights.
+  episodes: types.Array  # [], how many.
 
 
 @gin.register
@@ -47,7 +47,7 @@ class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
 
     clip((c_h + m_h prior / n) / (f_h + m_h prior / n), lowest, highest),
 
-  where n is how many episodes the average is worth: it begins at 1, and trusts the first episodes less.
+  after n episodes: the first ones are trusted less.
 
   Args:
     memory: Episodes over which costs are averaged.
@@ -72,7 +72,7 @@ class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
 
   def factors(self, state: HeldOutRatioState, horizon: int, num_constraints: int) -> types.Array:
     chex.assert_shape([state.forecast, state.came], (horizon, num_constraints))
-    prior = self._prior * (state.forecast + state.came) / (2.0 * jnp.maximum(state.weight, 1.0))
+    prior = self._prior * (state.forecast + state.came) / (2.0 * jnp.maximum(state.episodes, 1.0))
     tiny = 1e-6  # Nothing expected and nothing came: nothing to correct.
     return jnp.clip((state.came + prior + tiny) / (state.forecast + prior + tiny), *self._range)
 
@@ -83,5 +83,5 @@ class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
     return HeldOutRatioState(
       average(state.forecast, forecast),
       average(state.came, came),
-      self._keep * state.weight + finite.astype(jnp.float32),
+      state.episodes + finite,
     )

@@ -33,8 +33,9 @@ def test_the_prior_trusts_first_episodes_less():
   episode = dict(forecast=np.ones((3, 2), np.float32), came=np.full((3, 2), 2.0, np.float32))
   np.testing.assert_allclose(_after(component, 0)[1], 1.0)
   np.testing.assert_allclose(_after(component, 1, **episode)[1], 3.5 / 2.5, rtol=1e-5)
-  # Two episodes weigh 1.5: sums of 1.5 and 3, and m = 1.5 again.
-  np.testing.assert_allclose(_after(component, 2, **episode)[1], 4.5 / 3.0, rtol=1e-5)
+  # Two episodes have averages of 1 and 2 again, and the prior half the weight; a thousand, none, whatever the memory.
+  np.testing.assert_allclose(_after(component, 2, **episode)[1], 2.75 / 1.75, rtol=1e-5)
+  np.testing.assert_allclose(_after(component, 1000, **episode)[1], 2.0, rtol=1e-3)
 
 
 def test_it_forgets():
