@@ -187,7 +187,7 @@ def test_what_can_not_meet_is_told_in_one_sentence(files, message):
       {'Ensemble.learning_rate': 5e-4, 'Ensemble.num_members': 3, 'LambdaAgent.num_samples': 2},
     ),
     ('sg6_pointgoal1 sizes/vector_small parts/solver_primal_dual', {'PrimalDual.initial_multiplier': 1e-3}),
-    ('sg6_pointgoal1 sizes/image_small', {'PidLagrangian.ki': 4e-5, 'RecurrentWorldModel.decoded_steps': 8}),
+    ('sg6_pointgoal1 sizes/image_small', {'PidLagrangian.ki': 2e-5, 'RecurrentWorldModel.decoded_steps': 8}),
     (
       'tasks/grid',
       {
