@@ -10,6 +10,7 @@ import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import activations
+from lambda_kit.models import networks as model_networks
 from lambda_kit.policies import networks
 
 
@@ -22,7 +23,8 @@ class Critic(hk.Module):
     self._output_sizes = (*hidden_sizes, 1)
 
   def __call__(self, features: types.Array) -> types.Array:
-    return jnp.squeeze(hk.nets.MLP(self._output_sizes, activation=activations.elu)(features), axis=-1)
+    mlp = hk.nets.MLP(self._output_sizes, activation=activations.elu)
+    return jnp.squeeze(model_networks.on_rows(mlp, features), axis=-1)
 
 
 # Called without arguments, inside a Haiku transform.

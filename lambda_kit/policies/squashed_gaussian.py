@@ -12,6 +12,7 @@ import gin
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.models import activations
+from lambda_kit.models import networks as model_networks
 from lambda_kit.policies import networks
 
 # The largest float32 below 1, so that actions stay inside the open interval: from about 9 on, tanh rounds to 1.
@@ -82,7 +83,7 @@ class SquashedGaussianPolicy(hk.Module):
     self._mean_scale = mean_scale
 
   def __call__(self, features: types.Array) -> SquashedGaussian:
-    outputs = hk.nets.MLP(self._output_sizes, activation=activations.elu)(features)
+    outputs = model_networks.on_rows(hk.nets.MLP(self._output_sizes, activation=activations.elu), features)
     mean, raw_std = jnp.split(outputs, 2, axis=-1)
     mean = self._mean_scale * jnp.tanh(mean / self._mean_scale)
     std = jax.nn.softplus(raw_std + self._raw_offset) + self._min_std
