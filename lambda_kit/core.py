@@ -112,6 +112,15 @@ class ActorCore(NamedTuple):
   variable_names: tuple[str, ...]  # What `step` takes of a `VariableSource`, in this order.
 
 
+class WarmUp(Protocol):
+  """What an agent does before its first update: draws actions [k, A] from (-1, 1), given the last ones.
+
+  Rows with `is_first` [k] begin an episode.
+  """
+
+  def __call__(self, key: Key, last_action: types.Array, is_first: types.Array) -> types.Array: ...
+
+
 class Actor(abc.ABC):
   """Acts in one environment, or in k at once, and sees what follows. A loop over episodes calls, in this order:
 

@@ -10,6 +10,7 @@ from lambda_kit import types
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.models import normalizer
 from lambda_kit.planners import planning_policy
+from lambda_kit.policies import warm_up as warm_up_lib
 
 
 class ActorCarry(NamedTuple):
@@ -22,11 +23,14 @@ class ActorCarry(NamedTuple):
 
 
 def make_actor_core(
-  networks: networks_lib.LambdaNetworks, evaluation: bool, planner: core.Planner | None = None
+  networks: networks_lib.LambdaNetworks,
+  evaluation: bool,
+  planner: core.Planner | None = None,
+  warm_up: core.WarmUp = warm_up_lib.uniform_actions,
 ) -> core.ActorCore:
   """Samples from the policy in training and takes its mode in evaluation; or uses the planner if there is one.
 
-  In training, actions are random until the first update (algorithm 2, line 1).
+  In training, actions are those of `warm_up` until the first update (algorithm 2, line 1).
   """
   world_model, num_actions = networks.world_model, networks.spec.num_actions
 
@@ -52,9 +56,9 @@ def make_actor_core(
     return action, ActorCarry(belief, action, plan, key)
 
   def explore(variables, carry, observation, is_first):
-    del variables, observation, is_first
+    del variables, observation
     key, action_key = jax.random.split(carry.key)
-    action = jax.random.uniform(action_key, carry.action.shape, minval=-1.0, maxval=1.0)
+    action = warm_up(action_key, carry.action, is_first)
     return action, carry._replace(key=key, action=action)
 
   def explore_first(variables, *inputs):

@@ -120,7 +120,7 @@ class LambdaBuilder(core.AgentBuilder):
         bounded_critics=config.bounded_critics,
       ),
       policy_gradient=config.policy_gradient
-      or policy_gradients.default_gradient(config.num_samples + (config.num_reward_samples or 0)),
+      or policy_gradients.default_gradient(config.num_samples),
       optimizers=learning.Optimizers(
         policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
         critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
@@ -142,7 +142,7 @@ class LambdaBuilder(core.AgentBuilder):
     )
 
   def make_actor_core(self, evaluation: bool) -> core.ActorCore:
-    return acting.make_actor_core(self._networks, evaluation, self._planner)
+    return acting.make_actor_core(self._networks, evaluation, self._planner, self._config.warm_up)
 
   def make_predictor(self, variable_source: core.VariableSource, seed: int) -> types.Predictor:
     (filtering,) = variable_source.get_variables(('belief',))

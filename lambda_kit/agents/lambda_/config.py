@@ -11,6 +11,7 @@ from lambda_kit.models import world_model
 from lambda_kit.policies import critic
 from lambda_kit.policies import squashed_gaussian
 from lambda_kit.policies import targets
+from lambda_kit.policies import warm_up
 from lambda_kit.posteriors import swag
 from lambda_kit.posteriors import width
 from lambda_kit.replay import buffer
@@ -41,6 +42,7 @@ class LambdaConfig:
   target_update: targets.TargetUpdate = targets.PeriodicTarget()  # How target critics follow.
   replay_factory: Callable[..., Any] = buffer.EpisodeBuffer  # Makes the store of episodes.
   planner_factory: core.PlannerFactory | None = None  # Makes a planner that acts instead of the policy.
+  warm_up: core.WarmUp = warm_up.uniform_actions  # Acts until the first update.
   # Folder of episodes with which the replay begins (algorithm 2, line 1): the `replay` folder of another run's workdir,
   # or what `save_dataset` wrote. It has to stay where it is for as long as the run may be resumed or evaluated.
   offline_data: str | None = None
@@ -48,7 +50,8 @@ class LambdaConfig:
   # The data of an update.
   batch_size: int = 32  # B
   num_samples: int = 5  # N
-  # Further samples, of the posterior's own width, by which rewards are valued; None takes those of costs.
+  # The first so many of the N samples keep the posterior's own width, whatever is learned of it, and rewards are bounded
+  # over these alone: weights wide enough to be honest about costs spoil imagined rewards. None treats all alike.
   num_reward_samples: int | None = None
   # Whether the N models imagine with the same noise. They then differ by their weights alone; in the paper, each
   # trajectory has noise of its own, and bounds also select on that.
@@ -99,8 +102,11 @@ class LambdaConfig:
     for name in ('num_samples', 'horizon', 'batch_size', 'updates_per_call'):
       if getattr(self, name) < 1:
         raise ValueError(f'LambdaAgent.{name} must be at least 1, got {getattr(self, name)}.')
-    if self.num_reward_samples is not None and self.num_reward_samples < 1:
-      raise ValueError(f'LambdaAgent.num_reward_samples must be at least 1, or None, got {self.num_reward_samples}.')
+    if self.num_reward_samples is not None and not 1 <= self.num_reward_samples <= self.num_samples:
+      raise ValueError(
+        f'LambdaAgent.num_reward_samples = {self.num_reward_samples} must be None, or at least 1 and at most '
+        f'LambdaAgent.num_samples = {self.num_samples}: rewards are bounded over so many of the samples.'
+      )
     if self.model_only_updates < 0:
       raise ValueError(f'LambdaAgent.model_only_updates must not be negative, got {self.model_only_updates}.')
     precision_lib.get_policy(self.precision)  # Refuses what the agent can't be trained with.

@@ -24,6 +24,7 @@ from lambda_kit.safety import bounds
 # Between bins of expected costs of an agent step.
 BIN_EDGES = np.array([0.01, 0.03, 0.1, 0.3], np.float32)
 MEMORY = 20.0  # Episodes over which scores are averaged.
+NUM_SAMPLES = 4  # At each scale, of the mixture whose likelihood is compared.
 
 
 class Scores(NamedTuple):
@@ -75,9 +76,9 @@ def score(
   cost_bound: core.Bound,
   horizon: int,
   filtering: Any,
-  sample: Callable[[types.Array | None], core.Params],
+  models: core.Params,
+  sample: Callable[[types.Array], core.Params],
   scales: tuple[float, ...],
-  scale: types.Array | None,
   factors: types.Array,
   shared_noise: bool,
   key: core.Key,
@@ -88,15 +89,15 @@ def score(
 
   Args:
     world_model: p(s' | s, a, theta).
-    cost_bound: Over the N samples.
+    cost_bound: Over the N models.
     horizon: H.
     filtering: The variables 'belief', with which states are inferred.
-    sample: Draws N samples of theta [N, ...] at a scale, the same ones whatever the scale.
+    models: Those that the policy would be trained with, theta [N, ...].
+    sample: Draws samples of theta at a scale, the same ones whatever the scale.
     scales: At which likelihoods are compared.
-    scale: The posterior's own.
     factors: Of expected costs, [H, C]. Likelihoods are those of the models, without them.
-    shared_noise: Whether the N samples at the posterior's own width have the same noise, as where the policy learns.
-      With noise of its own, a bound selects on luck, too. Likelihoods are those of a mixture, and need such noise.
+    shared_noise: Whether the N models have the same noise, as where the policy learns. With noise of its own, a bound
+      selects on luck, too. Likelihoods are those of a mixture, and need such noise.
     key: All other noise, the same for all scales.
     episode: [T + 1, ...], padded behind its end.
     num_steps: T without the padding.
@@ -114,8 +115,9 @@ def score(
   total = jnp.maximum(jnp.sum(counts), 1.0)
   over_starts = lambda x: jnp.tensordot(counts, x, axes=(0, 0)) / total  # Means of [S, ...].
 
-  num_samples = jax.tree.leaves(jax.eval_shape(sample, scale))[0].shape[0]
-  noise = jax.random.normal(noise_key, (num_samples, horizon, len(starts), world_model.noise_size))
+  count = lambda models: jax.tree.leaves(models)[0].shape[0]
+  num_noises = max(count(models), count(jax.eval_shape(sample, jnp.float32(1.0))))
+  all_noise = jax.random.normal(noise_key, (num_noises, horizon, len(starts), world_model.noise_size))
   complete = filtering['model']
   positions = selection.selected_positions(complete, world_model.imagination_params)
 
@@ -124,14 +126,19 @@ def score(
     log_likelihood = world_model.log_likelihood(selection.merge(complete, theta, positions), features, came)
     return log_likelihood, world_model.predict(theta, features).cost
 
-  def at_scale(scale, noise=noise):
-    log_likelihood, costs = jax.lax.map(lambda inputs: follow(*inputs), (sample(scale), noise))
-    # Of the mixture of N models, step by step.
-    mixture = lambda x: jax.nn.logsumexp(x, axis=0) - np.log(num_samples)
+  def of_models(models, noise):
+    log_likelihood, costs = jax.lax.map(lambda inputs: follow(*inputs), (models, noise))
+    # Of their mixture, step by step.
+    mixture = lambda x: jax.nn.logsumexp(x, axis=0) - np.log(x.shape[0])
     return jax.tree.map(lambda x: over_starts(jnp.mean(mixture(x), axis=0)), log_likelihood), costs
 
-  at_scales = jax.lax.map(lambda scale: at_scale(scale)[0], jnp.asarray(scales))
-  own, raw_costs = at_scale(scale, jnp.broadcast_to(noise[:1], noise.shape) if shared_noise else noise)
+  def at_scale(scale):
+    samples = sample(scale)
+    return of_models(samples, all_noise[: count(samples)])[0]
+
+  at_scales = jax.lax.map(at_scale, jnp.asarray(scales))
+  noise = all_noise[: count(models)]
+  own, raw_costs = of_models(models, jnp.broadcast_to(noise[:1], noise.shape) if shared_noise else noise)
   costs = raw_costs * factors[None, :, None]  # [N, H, S, C]
   forecast = jnp.mean(costs, axis=0)
   sums, came_sums = jnp.sum(costs, axis=1), jnp.sum(came.cost, axis=0)  # [N, S, C], [S, C]

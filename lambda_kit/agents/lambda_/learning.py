@@ -147,21 +147,14 @@ def make_update(
     constrained = jnp.ones(rows.shape) if num_constrained is None else (rows < num_constrained).astype(jnp.float32)
     shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
     budgets = shares * objective.budgets
-    scale = width.scale(state.width)
-    samples = posterior.sample(posterior_state, sample_key, num_samples, scale)
-    if num_reward_samples is not None:
-      # What is not known of weights spoils imagined rewards: these are imagined at the posterior's own width.
-      own_scale = None if scale is None else 1.0  # Samples at any scale have the same structure.
-      own = posterior.sample(posterior_state, jax.random.fold_in(sample_key, 1), num_reward_samples, own_scale)
-      samples = jax.tree.map(lambda *x: jnp.concatenate(x), own, samples)
+    samples = draw_models(posterior, posterior_state, sample_key, num_samples, num_reward_samples, width.scale(state.width))
     problem = objective_lib.PolicyProblem(
       objective=dataclasses.replace(objective, budgets=budgets),
       num_actions=networks.spec.num_actions,
       policy=networks.policy.apply,
       world_model=world_model,
       samples=samples,
-      reward_models=slice(num_reward_samples),
-      cost_models=slice(num_reward_samples or 0, None),
+      num_reward_models=num_reward_samples,
       start=start,
       value=lambda features: networks.critic.apply(state.critic.params, features),
       cost_values=lambda features: networks.cost_critics.apply(state.cost_critics.params, features),
@@ -175,7 +168,7 @@ def make_update(
     noise_key, select_key = jax.random.split(policy_key)
     noise = imagination.draw_noise(
       noise_key,
-      1 if shared_noise else num_samples + (num_reward_samples or 0),
+      1 if shared_noise else num_samples,
       objective.horizon,
       jax.tree.leaves(start)[0].shape[0],
       networks.spec.num_actions,
@@ -228,6 +221,23 @@ def make_update(
   return update
 
 
+def draw_models(
+  posterior: core.Posterior,
+  state: Any,
+  key: core.Key,
+  num_samples: int,
+  num_reward_samples: int | None,
+  scale: types.Array | None,
+) -> core.Params:
+  """N samples of theta, [N, ...]. The first `num_reward_samples` are drawn at the posterior's own width."""
+  if num_reward_samples is None or scale is None:
+    return posterior.sample(state, key, num_samples, scale)
+  parts = [posterior.sample(state, jax.random.fold_in(key, 1), num_reward_samples, 1.0)]
+  if num_samples > num_reward_samples:
+    parts.append(posterior.sample(state, key, num_samples - num_reward_samples, scale))
+  return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
 def cost_factors(
   networks: networks_lib.LambdaNetworks, objective: objective_lib.Objective
 ) -> Callable[[LearnerState], types.Array]:
@@ -242,7 +252,7 @@ def make_observe_episode(
   posterior: core.Posterior,
   width: core.Width,
   objective: objective_lib.Objective,
-  num_samples: int,
+  models: Callable[[LearnerState, core.Key], core.Params],
   shared_noise: bool,
   belief: Callable[[LearnerState], Any],
 ) -> Callable[[LearnerState, types.Trajectory, types.Array], tuple[LearnerState, types.Array]]:
@@ -261,9 +271,9 @@ def make_observe_episode(
       objective.cost_bound,
       objective.horizon,
       belief(state),
-      lambda scale: posterior.sample(state.posterior, key, num_samples, scale),
+      models(state, key),
+      lambda scale: posterior.sample(state.posterior, key, held_out_lib.NUM_SAMPLES, scale),
       width.scales,
-      width.scale(state.width),
       factors(state),
       shared_noise,
       key,
@@ -303,7 +313,8 @@ class LambdaLearner(core.Learner[LearnerState]):
     optimizers: Of the policy and the critics. The model's is the posterior's.
     target_update: Maps (online, target, updates) to new parameters of a target critic.
     num_samples: N.
-    num_reward_samples: Further samples, at the posterior's own width, for rewards; None to share those of costs.
+    num_reward_samples: The first so many of the samples are at the posterior's own width, and rewards are bounded over
+      these alone; None to treat all samples alike.
     shared_noise: Whether all N models imagine with the same noise.
     filter_with_mean: Whether actors infer states with the posterior's mean, not with the weights in training.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
@@ -372,7 +383,10 @@ class LambdaLearner(core.Learner[LearnerState]):
     self._update_many = devices.jit(update_many, donate_argnums=(0,))
     filtering = posterior.mean if filter_with_mean else posterior.current
     belief = lambda state: dict(model=filtering(state.posterior), normalizer=state.normalizer, updates=state.updates)
-    observe_episode = make_observe_episode(networks, posterior, width, objective, num_samples, shared_noise, belief)
+    models = lambda state, key: draw_models(
+      posterior, state.posterior, key, num_samples, num_reward_samples, width.scale(state.width)
+    )
+    observe_episode = make_observe_episode(networks, posterior, width, objective, models, shared_noise, belief)
     self._observe_episode = devices.jit(observe_episode, donate_argnums=(0,))
     length = networks.spec.episode_length or 0
     self._episode_steps = -(-length // networks.spec.action_repeat)
@@ -382,11 +396,7 @@ class LambdaLearner(core.Learner[LearnerState]):
       'belief': devices.jit(lambda state: jax.tree.map(jnp.copy, belief(state))),
       'policy': devices.jit(lambda state: jax.tree.map(jnp.copy, state.policy.params)),
       'cost_factors': devices.jit(cost_factors(networks, objective)),
-      'samples': devices.jit(
-        lambda state: posterior.sample(
-          state.posterior, jax.random.fold_in(state.key, 1), num_samples, width.scale(state.width)
-        )
-      ),
+      'samples': devices.jit(lambda state: models(state, jax.random.fold_in(state.key, 1))),
     }
     self._state = devices.jit(make_init(networks, posterior, width, objective, optimizers))(key)
 

@@ -52,10 +52,7 @@ class PolicyProblem:
   cost_factors: types.Array  # [H, C], of the costs that models expect at each step ahead.
   constrained: types.Array  # [S], weight of each start state in the J_i that are compared with budgets.
   devices: devices_lib.Devices  # On which start states are in parts.
-  reward_models: slice = dataclasses.field(
-    default_factory=lambda: slice(None)
-  )  # Of the N samples, those that rewards are bounded over.
-  cost_models: slice = dataclasses.field(default_factory=lambda: slice(None))  # Likewise costs.
+  num_reward_models: int | None = None  # Rewards are bounded over the first so many of the N samples; None is all.
 
 
 class Estimates(NamedTuple):
@@ -158,7 +155,7 @@ def lagrangian(
   objective = problem.objective
   weights = jax.lax.stop_gradient(jnp.mean(estimates.weights, axis=0))
   weights /= jnp.sum(weights)
-  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values[problem.reward_models])[0])
+  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values[: problem.num_reward_models])[0])
   constrained = weights * problem.constrained[:, None]
   constrained /= jnp.maximum(jnp.sum(constrained), 1e-20)
 
@@ -167,7 +164,7 @@ def lagrangian(
     everywhere = jnp.sum(weights * bounded)
     return everywhere + jax.lax.stop_gradient(jnp.sum(constrained * bounded) - everywhere)
 
-  bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values[problem.cost_models])
+  bounded_costs = jax.vmap(bound_cost, -1)(estimates.cost_values)
   penalty = objective.solver.penalty(problem.solver_state, bounded_costs, objective.budgets)
   loss = -bounded + penalty
   entropy = jnp.mean(estimates.entropy)
@@ -179,12 +176,12 @@ def lagrangian(
     'penalty': penalty,
     'entropy': entropy,
     'imagined_reward': jnp.mean(estimates.rewards),
-    'value_spread': _spread(estimates.values[problem.reward_models]),
+    'value_spread': _spread(estimates.values[: problem.num_reward_models]),
   }
   for i in range(bounded_costs.shape[0]):
     metrics[f'cost_value/{i}'] = bounded_costs[i]
-    metrics[f'imagined_cost/{i}'] = jnp.mean(estimates.costs[problem.cost_models, ..., i])
-    metrics[f'cost_value_spread/{i}'] = _spread(estimates.cost_values[problem.cost_models, ..., i])
+    metrics[f'imagined_cost/{i}'] = jnp.mean(estimates.costs[..., i])
+    metrics[f'cost_value_spread/{i}'] = _spread(estimates.cost_values[..., i])
   return loss, (bounded_costs, metrics)
 
 
@@ -197,8 +194,8 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
   """
   objective = problem.objective
 
-  def select(bound, models, values, rewards, target_value, discount):  # [N, S, H], [N, S, H]
-    of_models = lambda x: x[models]
+  def select(bound, num_models, values, rewards, target_value, discount):  # [N, S, H], [N, S, H]
+    of_models = lambda x: x[:num_models]
     features, continuations, weights = map(
       of_models, (outcome.features, outcome.estimates.continuations, outcome.estimates.weights)
     )
@@ -222,14 +219,14 @@ def critic_data(problem: PolicyProblem, outcome: Outcome, key: core.Key) -> tupl
 
   def select_cost(values, costs, index):
     target_value = lambda features: problem.target_cost_values(features)[..., index]
-    return select(objective.cost_bound, problem.cost_models, values, costs, target_value, objective.cost_discount)
+    return select(objective.cost_bound, None, values, costs, target_value, objective.cost_discount)
 
   estimates = outcome.estimates
   return jax.lax.stop_gradient(
     (
       select(
         objective.reward_bound,
-        problem.reward_models,
+        problem.num_reward_models,
         estimates.values,
         estimates.rewards,
         problem.target_value,
