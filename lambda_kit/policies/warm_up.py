@@ -1,4 +1,4 @@
-"""What an agent does before it has learned anything: random actions, of which all first data come (algorithm 2, line 1)."""
+"""Warm-up: the random actions that an agent takes before it has learned anything (algorithm 2, line 1)."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ class CorrelatedActions:
   """Each action is uniform, and close to the one before.
 
   Independent actions cancel each other: a robot hardly leaves the spot, learns nothing about the rest of the room, and
-  where it begins in a hazard it stays there. Correlated ones move it. With Phi the standard normal distribution function,
+  where it begins in a hazard it stays there. Correlated ones move it. With Phi the standard normal CDF,
 
     a_t = 2 Phi(u_t) - 1,    u_t = correlation u_{t-1} + sqrt(1 - correlation^2) e_t,    e_t ~ N(0, I), u_0 ~ N(0, I),
 

@@ -188,7 +188,5 @@ class RatioFeedback(core.Feedback[RatioState]):
     came = cost_return / jnp.maximum(limits, 1e-6)
     average = lambda old, new: jnp.where(counts, self._keep * old + new, old)
     return state._replace(
-      forecast=average(state.forecast, state.imagined),
-      came=average(state.came, came),
-      episodes=state.episodes + counts,
+      forecast=average(state.forecast, state.imagined), came=average(state.came, came), episodes=state.episodes + counts
     )

@@ -80,8 +80,4 @@ class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
     chex.assert_equal_shape([forecast, came, state.forecast, state.came])
     finite = jnp.all(jnp.isfinite(forecast)) & jnp.all(jnp.isfinite(came))
     average = lambda old, new: self._keep * old + jnp.where(finite, new, 0.0)
-    return HeldOutRatioState(
-      average(state.forecast, forecast),
-      average(state.came, came),
-      state.episodes + finite,
-    )
+    return HeldOutRatioState(average(state.forecast, forecast), average(state.came, came), state.episodes + finite)

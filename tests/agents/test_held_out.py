@@ -41,11 +41,9 @@ def _score(*args, **kwargs):
 
 
 def _score_and_surprise(
-  scales=(1.0, 4.0), scale=None, factors=(1.0, 1.0), model=linear.LinearModel(), shared_noise=False, **episode
+  scales=(1.0, 4.0), scale=1.0, factors=(1.0, 1.0), model=linear.LinearModel(), shared_noise=False, **episode
 ):
-  def sample(scale):
-    root = jnp.sqrt(1.0 if scale is None else scale)
-    return {'theta': 1.0 + root * jnp.array([-1.0, 1.0])}
+  sample = lambda scale: {'theta': 1.0 + jnp.sqrt(scale) * jnp.array([-1.0, 1.0])}
 
   filtering = {'model': {'theta': jnp.ones(())}, 'normalizer': normalizer.State(jnp.zeros((), jnp.int32), {}, {})}
   return held_out.score(
@@ -53,9 +51,9 @@ def _score_and_surprise(
     bounds.UpperBound(),
     _HORIZON,
     filtering,
+    sample(scale),
     sample,
     scales,
-    scale,
     jnp.array(factors)[:, None],
     shared_noise,
     jax.random.PRNGKey(0),
@@ -108,8 +106,8 @@ def test_scores_are_those_of_a_naive_reimplementation(padding):
 
 
 def test_the_present_width_is_what_forecasts_are_of():
-  np.testing.assert_allclose(_score(scale=jnp.asarray(4.0)).forecast, _score(scales=(1.0,), scale=4.0).forecast)
-  assert _score(scale=jnp.asarray(4.0)).disagreement[0] > _score().disagreement[0]
+  np.testing.assert_allclose(_score(scale=4.0).forecast, _score(scales=(1.0,), scale=4.0).forecast)
+  assert _score(scale=4.0).disagreement[0] > _score().disagreement[0]
 
 
 def test_factors_are_of_forecasts_and_bounds_and_not_of_likelihoods():

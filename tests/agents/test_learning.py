@@ -310,10 +310,23 @@ def test_models_are_drawn_at_the_width():
   assert spread(wide) == pytest.approx(3.0 * spread(narrow), rel=1e-3)
 
 
-def test_rewards_may_have_samples_of_their_own():
-  parts = tiny.Parts(num_samples=2, num_reward_samples=1, width=width.LearnedWidth())
-  metrics = parts.learner.step(4)
-  assert metrics['value_spread'] == 0.0 and metrics['cost_value_spread/0'] > 0.0  # Of one sample, and of two.
+def test_rewards_may_have_samples_of_their_own_width():
+  parts = tiny.Parts(num_samples=3, num_reward_samples=1, width=width.LearnedWidth())
+  metrics = parts.learner.step(6)
+  assert metrics['value_spread'] == 0.0 and metrics['cost_value_spread/0'] > 0.0  # Of one sample, and of all three.
+  state = parts.learner.save()
+  (before,) = parts.learner.get_variables(['samples'])
+  parts.learner.restore(state._replace(width=state.width._replace(log_scale=jnp.log(9.0))))
+  (after,) = parts.learner.get_variables(['samples'])
+  for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
+    np.testing.assert_array_equal(old[0], new[0])
+    np.testing.assert_allclose(new[1] - new[2], 3.0 * (old[1] - old[2]), rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize('count', [0, 3])
+def test_rewards_can_not_have_more_samples_than_there_are(count):
+  with pytest.raises(ValueError, match=rf'num_reward_samples = {count} must be None, or at least 1 and at most .* = 2'):
+    tiny.Parts(num_samples=2, num_reward_samples=count)
 
 
 def test_new_episodes_decide_on_the_factors_of_expected_costs():

@@ -119,8 +119,7 @@ class LambdaBuilder(core.AgentBuilder):
         entropy_scale=config.entropy_scale,
         bounded_critics=config.bounded_critics,
       ),
-      policy_gradient=config.policy_gradient
-      or policy_gradients.default_gradient(config.num_samples),
+      policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
       optimizers=learning.Optimizers(
         policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
         critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),

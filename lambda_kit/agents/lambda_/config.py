@@ -50,8 +50,8 @@ class LambdaConfig:
   # The data of an update.
   batch_size: int = 32  # B
   num_samples: int = 5  # N
-  # The first so many of the N samples keep the posterior's own width, whatever is learned of it, and rewards are bounded
-  # over these alone: weights wide enough to be honest about costs spoil imagined rewards. None treats all alike.
+  # The first so many of the N samples keep the posterior's own width, and rewards are bounded over these alone: weights
+  # wide enough to be honest about costs spoil imagined rewards. None treats all alike.
   num_reward_samples: int | None = None
   # Whether the N models imagine with the same noise. They then differ by their weights alone; in the paper, each
   # trajectory has noise of its own, and bounds also select on that.

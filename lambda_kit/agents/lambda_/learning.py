@@ -147,7 +147,9 @@ def make_update(
     constrained = jnp.ones(rows.shape) if num_constrained is None else (rows < num_constrained).astype(jnp.float32)
     shares = objective.feedback.shares(state.feedback, networks.spec.num_constraints)
     budgets = shares * objective.budgets
-    samples = draw_models(posterior, posterior_state, sample_key, num_samples, num_reward_samples, width.scale(state.width))
+    samples = draw_models(
+      posterior, posterior_state, sample_key, num_samples, num_reward_samples, width.scale(state.width)
+    )
     problem = objective_lib.PolicyProblem(
       objective=dataclasses.replace(objective, budgets=budgets),
       num_actions=networks.spec.num_actions,

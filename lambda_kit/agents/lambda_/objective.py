@@ -155,7 +155,9 @@ def lagrangian(
   objective = problem.objective
   weights = jax.lax.stop_gradient(jnp.mean(estimates.weights, axis=0))
   weights /= jnp.sum(weights)
-  bounded = jnp.sum(weights * bounds.apply_bound(objective.reward_bound, estimates.values[: problem.num_reward_models])[0])
+  bounded = jnp.sum(
+    weights * bounds.apply_bound(objective.reward_bound, estimates.values[: problem.num_reward_models])[0]
+  )
   constrained = weights * problem.constrained[:, None]
   constrained /= jnp.maximum(jnp.sum(constrained), 1e-20)
 
