@@ -404,5 +404,6 @@ def test_costs_of_episodes_correct_the_budgets_and_are_saved(constrained):
   awake = state.feedback._replace(may_tighten=jnp.ones_like(state.feedback.may_tighten))
   parts.learner.restore(state._replace(feedback=awake))
   parts.learner.observe_episode(_episode(num_steps=12)._replace(cost=np.full((13, 2), 1e6, np.float32)))
-  assert parts.learner.step(1)['budget_share/0'] == pytest.approx(np.exp(-0.05), rel=1e-5)
-  np.testing.assert_allclose(parts.learner.save().feedback.log_share, [-0.05, -0.05], rtol=1e-5)
+  # A gain of 0.05, for an excess that counts as 4 limits.
+  assert parts.learner.step(1)['budget_share/0'] == pytest.approx(np.exp(-0.2), rel=1e-5)
+  np.testing.assert_allclose(parts.learner.save().feedback.log_share, [-0.2, -0.2], rtol=1e-5)

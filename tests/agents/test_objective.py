@@ -177,13 +177,13 @@ def test_reward_and_cost_select_independently(run):
   np.testing.assert_allclose(cost_critics.features[0, 0, 1, 0], 0.5)
 
 
-def test_rewards_and_costs_may_have_models_of_their_own(run):
-  """The largest of all thetas is for costs alone, the smallest for rewards."""
+def test_rewards_may_be_bounded_over_the_first_models_alone(run):
+  """The largest of all thetas is for costs alone, the first and smallest for rewards."""
   thetas, k = [0.5, 1.0, 1.5], 0.3
   solver = primal_dual.PrimalDual()
   state = jax.tree.map(lambda x: jnp.full_like(x, 2.0), solver.init(1))
   gradient, outcome, (critic, cost_critics) = run(
-    k, thetas, [1.0], _objective(solver=solver, horizon=1), state, reward_models=slice(1), cost_models=slice(1, None)
+    k, thetas, [1.0], _objective(solver=solver, horizon=1), state, num_reward_models=1
   )
   # As above, with s_0 = 1: dJ/dk = 1 + 0.9 * 3 and dJ_c/dk = 2 + 0.8 * 5, whatever theta.
   assert gradient == pytest.approx(-(1 + _GAMMA * _V) + 2 * (2 + _COST_GAMMA * _VC), rel=1e-5)
