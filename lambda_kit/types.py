@@ -66,6 +66,15 @@ class ModelOutput(NamedTuple):
   latents: Nest = ()  # [B, L, ...], the distributions that random parts of states were drawn from.
 
 
+class Recording(NamedTuple):
+  """T agent steps of an episode, from its beginning on."""
+
+  observation: Observation  # o_0, ..., o_T, [T + 1, ...]
+  action: Array  # a_0, ..., a_{T-1}, [T, A]
+  reward: Array  # [T], of these actions.
+  cost: Array  # [T, C], likewise.
+
+
 class CostForecast(NamedTuple):
   """Undiscounted costs of the H agent steps after each time step of an episode, under the policy with its noise.
 

@@ -15,8 +15,7 @@ from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis import forecast_scores
 from lambda_kit.analysis.metrics import ratios
 
-# Plays the episode of a given number. Returns observations [T + 1, ...], actions [T, A] and costs [T, C].
-Watch = Callable[[int], tuple[types.Observation, np.ndarray, np.ndarray]]
+Watch = Callable[[int], types.Recording]  # Plays the episode of a given number.
 
 # No training and no evaluation comes so far: neither weights nor checkpoints were chosen by these episodes.
 FIRST_EPISODE = 1_000_000
@@ -63,9 +62,9 @@ def write_calibration(
     name: Stem of the file names.
 
   Returns:
-    `task`, `seed`, `environment_steps`, `episodes`, `horizon` and `samples`; and for each of `constraints` its `limit`,
-    the `cost_return` of an episode of the policy, `training_cost_return` of an episode with exploration noise (means
-    with 90% intervals), and what `forecast_scores.score` returns.
+    `task`, `seed`, `environment_steps`, `episodes`, `horizon` and `samples`; the `episode_return` of the policy; and
+    for each of `constraints` its `limit`, the `cost_return` of an episode of the policy, `training_cost_return` of an
+    episode with exploration noise (means with 90% intervals), and what `forecast_scores.score` returns.
   """
   # Imported here because Matplotlib is slow to import.
   from lambda_kit.analysis import calibration_figures
@@ -74,9 +73,10 @@ def write_calibration(
   if forecaster is None:
     raise NothingToCalibrateError('This agent has no models to bound costs with: calibrate a run of LambdaAgent.')
   numbers = range(FIRST_EPISODE, FIRST_EPISODE + num_episodes)
-  training_costs, episodes = zip(*(_forecast(*watch_training(number), forecaster) for number in numbers))
-  costs = [watch_policy(number)[2] for number in numbers]
-  training_cost_returns, cost_returns = map(_cost_returns, (training_costs, costs))
+  training_costs, episodes = zip(*(_forecast(watch_training(number), forecaster) for number in numbers))
+  played = [watch_policy(number) for number in numbers]
+  (episode_return,) = _returns([episode.reward[:, None] for episode in played])
+  training_cost_returns, cost_returns = _returns(training_costs), _returns([episode.cost for episode in played])
   result = dict(
     task=subject.task,
     seed=subject.seed,
@@ -84,6 +84,7 @@ def write_calibration(
     episodes=num_episodes,
     horizon=forecaster.horizon,
     samples=forecaster.num_samples,
+    episode_return=episode_return,
     constraints={
       constraint: dict(
         limit=float(limit),
@@ -112,9 +113,10 @@ def read_certificate(path: pathlib.Path) -> certificate_lib.Certificate | None:
 
 
 def _forecast(
-  observation: types.Observation, action: np.ndarray, cost: np.ndarray, forecaster: types.CostForecaster
+  recording: types.Recording, forecaster: types.CostForecaster
 ) -> tuple[np.ndarray, list[forecast_scores.Episode]]:
   """Costs of an episode [T, C], and for each constraint the forecasts of every window of H steps of it."""
+  observation, action, _, cost = recording
   horizon = forecaster.horizon
   if len(action) < horizon:
     raise NothingToCalibrateError(f'An episode of {len(action)} agent steps is shorter than the horizon, {horizon}.')
@@ -134,8 +136,8 @@ def _forecast(
   ]
 
 
-def _cost_returns(costs: Sequence[np.ndarray]) -> list[list[float | None]]:
-  """The mean cost of an episode with its interval, for each constraint, from costs [T, C] of E episodes."""
-  sums = np.stack([cost.sum(axis=0, dtype=np.float64) for cost in costs])
+def _returns(signals: Sequence[np.ndarray]) -> list[list[float | None]]:
+  """The mean over episodes of the sum over steps with its interval, for each of C signals [T, C] of E episodes."""
+  sums = np.stack([signal.sum(axis=0, dtype=np.float64) for signal in signals])
   ones = np.ones(len(sums))
   return [forecast_scores.to_json(ratios.ratio_of_sums(column, ones)) for column in sums.T]

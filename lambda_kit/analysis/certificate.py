@@ -60,11 +60,17 @@ class Certificate(NamedTuple):
   episodes: int
   horizon: int  # H, agent steps ahead.
   samples: int  # N
+  episode_return: Interval  # Mean of the policy, as it is evaluated and exported.
   constraints: Mapping[str, Constraint]  # By name.
 
   def describe(self) -> str:
     """Describes it in a few sentences for each constraint."""
-    return '\n'.join(self._describe(name, constraint) for name, constraint in self.constraints.items())
+    return '\n'.join(
+      [
+        f'An episode returns {self.episode_return}, in {self.episodes} new episodes with 90% intervals.',
+        *(self._describe(name, constraint) for name, constraint in self.constraints.items()),
+      ]
+    )
 
   def _describe(self, name: str, constraint: Constraint) -> str:
     level = (
@@ -81,13 +87,13 @@ class Certificate(NamedTuple):
       f'{name}: an episode costs {constraint.cost_return}, with a limit of {constraint.limit:g}. Within '
       f'{self.horizon} steps, {ratios}. The bound covered {constraint.bound_covered} of the costs that came, and would '
       f'cover {constraint.bound_promised:.3g} if the models were exact.{level} Below their 90% quantile were '
-      f'{constraint.covered_at_90}. From {self.episodes} new episodes, with 90% intervals.'
+      f'{constraint.covered_at_90}.'
     )
 
 
 def of_calibration(result: Mapping[str, Any]) -> Certificate:
   """The certificate of what `calibration.write_calibration` returns, or a CertificateError."""
-  names = ('task', 'seed', 'environment_steps', 'episodes', 'horizon', 'samples')
+  names = ('task', 'seed', 'environment_steps', 'episodes', 'horizon', 'samples', 'episode_return')
   try:
     content = {name: result[name] for name in names}
     constraints = {name: _of_scores(scores) for name, scores in result['constraints'].items()}
@@ -114,12 +120,10 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
   """Plain JSON: intervals are [value, low, high], null is unknown or without limit."""
   finite = lambda x: x if math.isfinite(x) else None
   plain = lambda value: [finite(x) for x in value] if isinstance(value, Interval) else value
+  plain_fields = lambda fields: {field: plain(value) for field, value in fields._asdict().items()}
   return {
-    **certificate._asdict(),
-    'constraints': {
-      name: {field: plain(value) for field, value in constraint._asdict().items()}
-      for name, constraint in certificate.constraints.items()
-    },
+    **plain_fields(certificate),
+    'constraints': {name: plain_fields(constraint) for name, constraint in certificate.constraints.items()},
   }
 
 
@@ -127,12 +131,13 @@ def from_json(content: Any) -> Certificate:
   """The inverse of `to_json`. Raises CertificateError."""
   try:
     constraints = {str(name): _read_constraint(row) for name, row in content['constraints'].items()}
+    episode_return = _interval(content['episode_return'])
     whole = {name: _whole(content[name]) for name in ('seed', 'environment_steps', 'episodes', 'horizon', 'samples')}
     if set(content) != set(Certificate._fields) or not isinstance(content['task'], str) or not constraints:
       raise ValueError('its fields are others')
   except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
     raise CertificateError(f'it is no certificate of calibration: {type(error).__name__}') from error
-  return Certificate(task=content['task'], **whole, constraints=constraints)
+  return Certificate(task=content['task'], **whole, episode_return=episode_return, constraints=constraints)
 
 
 def _read_constraint(row: Mapping[str, Any]) -> Constraint:

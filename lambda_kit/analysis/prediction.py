@@ -5,14 +5,12 @@ import json
 import pathlib
 
 from absl import logging
-import numpy as np
 
 from lambda_kit import files
 from lambda_kit import types
 
-# Plays the first episode of an evaluation, given its number, for up to so many steps (None: to the end). Returns
-# observations, actions and costs.
-Watch = Callable[[int, int | None], tuple[types.Observation, np.ndarray, np.ndarray]]
+# Plays the first episode of an evaluation, given its number, for up to so many steps (None: to the end).
+Watch = Callable[[int, int | None], types.Recording]
 
 NUM_SEEN = 5  # n, observations that the model sees.
 NUM_PREDICTED = 45  # m, agent steps that it then predicts.
@@ -46,7 +44,7 @@ def write_prediction(
   """
   if predictor is None:
     return None
-  observation, action, _ = watch(number, NUM_SEEN - 1 + NUM_PREDICTED)
+  observation, action, *_ = watch(number, NUM_SEEN - 1 + NUM_PREDICTED)
   if len(action) < NUM_SEEN:
     logging.warning('The episode ended after %d steps: there is nothing to predict.', len(action))
     return None

@@ -56,20 +56,16 @@ class Evaluator:
         video.episode_lines(episode_return, cost_return, self._spec.cost_limits, self._spec.constraint_names),
       )
 
-  def watch(self, number: int, num_steps: int | None = None) -> tuple[types.Observation, np.ndarray, np.ndarray]:
-    """Plays the first episode of evaluation `number`, or its beginning.
-
-    Returns:
-      Observations o_0, ..., o_T [T + 1, ...], actions a_0, ..., a_{T-1} [T, A], and costs of these steps [T, C]; T is
-      `num_steps`, or less if the episode is shorter.
-    """
+  def watch(self, number: int, num_steps: int | None = None) -> types.Recording:
+    """Plays the first episode of evaluation `number`, or its first `num_steps` agent steps."""
     self._actor.update()
     self._environment.next_episode = number * self._num_episodes
     steps = list(itertools.islice(self._play_steps(), None if num_steps is None else num_steps + 1))
     observations = [timestep.observation for _, timestep in steps]
-    return (
+    return types.Recording(
       {name: np.stack([observation[name] for observation in observations]) for name in observations[0]},
       np.array([action for action, _ in steps[1:]], np.float32),
+      np.array([timestep.reward.reward for _, timestep in steps[1:]], np.float32),
       np.array([timestep.reward.cost for _, timestep in steps[1:]], np.float32),
     )
 

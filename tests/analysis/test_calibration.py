@@ -52,17 +52,17 @@ def _calibrate(num_episodes, folder, forecaster=_forecaster(), episode_length=20
 
 
 def _play(numbers, seed):
-  """Costs of these episodes, played step by step."""
+  """Rewards and costs of these episodes, played step by step."""
   environment = tiny.make_environment(episode_length=200)
   actor = loops.random_actor(environment, seed)
   for number in numbers:
     environment.next_episode = number
     actor.reseed(number)
-    timestep, costs = environment.reset(), []
+    timestep, signals = environment.reset(), []
     while not timestep.last():
       timestep = environment.step(actor.select_action(timestep.observation))
-      costs.append(timestep.reward.cost[0])
-    yield np.array(costs)
+      signals.append((timestep.reward.reward, timestep.reward.cost[0]))
+    yield np.array(signals).T
 
 
 def test_every_window_of_new_episodes_is_compared(tmp_path):
@@ -73,7 +73,7 @@ def test_every_window_of_new_episodes_is_compared(tmp_path):
   assert [result[name] for name in identity] == ['Tiny', 7, 1000, 2, _HORIZON, 2]
   (scores,) = result['constraints'].values()
   numbers = range(calibration.FIRST_EPISODE, calibration.FIRST_EPISODE + 2)
-  costs = list(_play(numbers, _SEED))
+  costs = [cost for _, cost in _play(numbers, _SEED)]
   windows = np.concatenate([np.convolve(cost, np.ones(_HORIZON), 'valid') for cost in costs])
   assert windows.max() > 1 and windows.min() == 0
   near = lambda value: pytest.approx(value, rel=1e-3)
@@ -86,8 +86,9 @@ def test_every_window_of_new_episodes_is_compared(tmp_path):
   assert scores['bound']['level'] == near(2 / 3)
   # With exploration noise, and as the policy is evaluated.
   assert scores['training_cost_return'][0] == near(np.mean([cost.sum() for cost in costs]))
-  policy = [cost.sum() for cost in _play(numbers, _SEED + 1)]
-  assert scores['cost_return'][0] == near(np.mean(policy)) != scores['training_cost_return'][0]
+  returns, cost_returns = np.array([signals.sum(axis=1) for signals in _play(numbers, _SEED + 1)]).T
+  assert result['episode_return'][0] == near(returns.mean()) != 0.0
+  assert scores['cost_return'][0] == near(cost_returns.mean()) != scores['training_cost_return'][0]
   assert scores['limit'] == 25.0
 
 
@@ -97,6 +98,7 @@ def test_the_certificate_is_written_beside_the_details(tmp_path):
   assert found == calibration.read_certificate(tmp_path / 'step_1000-calibration.json')
   assert (found.task, found.seed, found.environment_steps, found.episodes) == ('Tiny', 7, 1000, 3)
   (scores,), (kept,) = result['constraints'].values(), found.constraints.values()
+  assert list(found.episode_return) == result['episode_return']
   assert list(kept.cost_return) == scores['cost_return'] and kept.limit == 25.0
   assert list(kept.covered_at_90) == scores['upper'][2]['covered']
   assert (kept.bound_promised, list(kept.bound_covered)) == (scores['bound']['promised'], scores['bound']['covered'])

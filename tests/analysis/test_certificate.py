@@ -22,7 +22,10 @@ def _make(**options):
     covered_at_level=interval,
     covered_at_90=interval,
   )
-  return certificate.Certificate('Tiny', 7, 1000, 20, 10, 2, {'hazards': constraint._replace(**options)})
+  episode_return = certificate.Interval(21.0, 20.0, 22.0)
+  return certificate.Certificate(
+    'Tiny', 7, 1000, 20, 10, 2, episode_return, {'hazards': constraint._replace(**options)}
+  )
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -42,6 +45,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_it_says_what_it_knows():
   text = _make().describe()
+  assert 'An episode returns 21 (20 to 22), in 20 new episodes' in text
   assert 'an episode costs 20 (10 to 30), with a limit of 25' in text
   assert 'forecast / observed cost is 2 (1.5 to inf), before any correction 0.5 (0.25 to 1);' in text
   assert 'bound / observed is unknown' in text and 'below the 67% quantile' in text and 'over 2 samples' in text
@@ -53,6 +57,7 @@ def test_it_says_what_it_knows():
   'change',
   [
     lambda content: content.pop('task'),
+    lambda content: content.pop('episode_return'),
     lambda content: content.update(more=1),
     lambda content: content.update(seed=1.5),
     lambda content: content.update(episodes=True),

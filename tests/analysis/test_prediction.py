@@ -40,7 +40,7 @@ def experiment():
 
 class TestWatching:
   def test_the_beginning_of_the_first_episode(self, experiment):
-    observation, action, cost = experiment.evaluator.watch(number=3, num_steps=7)
+    observation, action, _, cost = experiment.evaluator.watch(number=3, num_steps=7)
     assert observation['vector'].shape == (8, 2) and action.shape == (7, 2) and cost.shape == (7, 1)
     environment = tiny.make_environment()
     environment.next_episode = 6  # Evaluation 3 of two episodes each.
@@ -49,7 +49,7 @@ class TestWatching:
     np.testing.assert_array_equal(observation['vector'], expected)
 
   def test_a_short_episode(self, experiment):
-    observation, action, _ = experiment.evaluator.watch(number=0)
+    observation, action, *_ = experiment.evaluator.watch(number=0)
     assert observation['vector'].shape == (13, 2) and action.shape == (12, 2)
 
   @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ class TestWriting:
     content = json.loads((tmp_path / 'prediction.json').read_text())
     assert (content['environment_steps'], content['evaluation'], content['num_seen']) == (500, 1, 5)
     # An episode of 12 steps has 13 observations, of which 5 are seen.
-    observation, action, _ = experiment.evaluator.watch(1, 12)
+    observation, action, *_ = experiment.evaluator.watch(1, 12)
     result = experiment.predictor(observation, action, 5)
     errors = content['errors']['vector']
     assert len(errors['model']) == len(errors['last_seen']) == 8

@@ -22,6 +22,7 @@ _HEAD = (
   'covered by the bound',
   'promised',
   'below the 90% quantile',
+  'return of an episode',
   'cost of an episode',
   'limit',
   'posterior scale',
@@ -32,8 +33,8 @@ CAPTION = (
   'With a number of episodes: a certificate, from the newest evaluate --calibrate, with 90% intervals. '
   'Otherwise: the last scores of training, averages over about 20 episodes, of models given the recorded actions. '
   'Forecasts and bounds are those that the agent uses, corrected if it corrects them; before correction they are what '
-  'models expect. Promised is the share that exact models would cover; the cost of an episode is that of the policy as '
-  'it is evaluated.'
+  'models expect. Promised is the share that exact models would cover; return and cost of an episode are those of the '
+  'policy as it is evaluated.'
 )
 
 
@@ -83,6 +84,7 @@ def _certified(
     str(found.bound_covered),
     f'{found.bound_promised:.3g}',
     str(found.covered_at_90),
+    str(certificate.episode_return),
     str(found.cost_return),
     f'{found.limit:g}',
     _MISSING,
@@ -104,7 +106,7 @@ def _held_out(held_out: runs_lib.HeldOut, constraint: int) -> tuple[str, ...]:
     raw,
     shown('bound_over_observed'),
     shown('bound_covered'),
-    *[_MISSING] * 4,
+    *[_MISSING] * 5,
     shown('posterior_scale'),
     shown('budget_share'),
   )

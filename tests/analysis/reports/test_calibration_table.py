@@ -31,7 +31,8 @@ def _certify(workdir):
     covered_at_90=interval(0.82, 0.8, 0.84),
   )
   (workdir / 'evaluation').mkdir()
-  found = certificate.Certificate('PointGoal1', 0, 1_000_000, 20, 10, 2, {'a <b>|cost': constraint})
+  episode_return = interval(20.0, 19.0, 21.0)
+  found = certificate.Certificate('PointGoal1', 0, 1_000_000, 20, 10, 2, episode_return, {'a <b>|cost': constraint})
   certificate.write(workdir / 'evaluation', found)
   return found
 
@@ -66,8 +67,9 @@ def test_each_certificate_and_each_run_has_its_line(folder):
   lines = calibration_table.to_markdown(collection.collect(*runs.read_runs(folder))).splitlines()
   assert lines[2:4] == [
     r'| PointGoal1 | LAMBDA | 0 | a <b>\|cost | 1,000,000 | 20 | 0.9 (0.8 to 1.1) | 0.6 (0.5 to 0.7) | '
-    '1.2 (1 to 1.4) | 0.93 (0.9 to 0.96) | 0.95 | 0.82 (0.8 to 0.84) | 21.5 (11 to 32) | 25 | — | — |',
-    '| PointGoal1 | LAMBDA | 0 | 0 | 1,000,000 | in training | 0.667 | 0.5 | 0.9 | 0.8 | — | — | — | — | 11 | 0.7 |',
+    '1.2 (1 to 1.4) | 0.93 (0.9 to 0.96) | 0.95 | 0.82 (0.8 to 0.84) | 20 (19 to 21) | 21.5 (11 to 32) | 25 | — | — |',
+    '| PointGoal1 | LAMBDA | 0 | 0 | 1,000,000 | in training | 0.667 | 0.5 | 0.9 | 0.8 | — | — | — | — | — | 11 '
+    '| 0.7 |',
   ]
   assert (
     calibration_table.to_markdown(collection.collect([])) == calibration_table.to_html(collection.collect([])) == ''
