@@ -7,6 +7,7 @@ by how much, real episodes do.
 from typing import NamedTuple
 
 import chex
+import jax
 import jax.numpy as jnp
 
 import gin
@@ -37,10 +38,19 @@ class NoFeedback(core.Feedback[NoFeedbackState]):
     return state
 
 
+class Moments(NamedTuple):
+  """Sums over episodes, which forget exponentially."""
+
+  weight: types.Array  # []
+  total: types.Array  # [C]
+  squares: types.Array  # [C]
+
+
 class IntegralState(NamedTuple):
   log_share: types.Array  # [C]
   may_tighten: types.Array  # [C], how often, lately, imagined costs were not far above their budget.
   may_loosen: types.Array  # [C], how often, lately, a multiplier was at work.
+  costs: Moments  # Of all episodes.
 
 
 @gin.register
@@ -50,7 +60,9 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     log share <- clip(log share + gain * awake * max((limit - cost return) / limit, -worst), log lowest, log highest).
 
   At rest the mean cost of episodes is the limit, whatever the model's bias, if that takes a share in this range; with
-  shares up to 1 it is at most the limit. Integration is conditional, against windup: a share falls only while imagined
+  shares up to 1 it is at most the limit. With a margin of m, the limit in this rule is lower by m standard errors of
+  the mean cost of recent episodes: real costs are uncertain, too, and a policy that is at its limit on average exceeds
+  it half of the time it is measured. Integration is conditional, against windup: a share falls only while imagined
   costs are not far above the budget (otherwise the solver is at work already, and early on nothing is learned yet), and
   rises only while a multiplier holds the policy back (otherwise more budget changes nothing). `awake` is how often that
   was so in the last updates; at rest it is 1 for both, or the scale would tip.
@@ -61,6 +73,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     lowest: Share.
     highest: Share. More than 1 gives back what pessimistic bounds withhold, at the price of costs while it learns how
       much that is.
+    margin: m.
+    episodes: Memory of the standard error.
     worst: Excess of an episode, in limits, that counts: one episode can't take all of the budget. Costs of episodes are
       skewed: cut at twice the limit, their mean would settle above it.
     slack: By which part of the budget imagined costs may exceed it while a share falls: they scatter around it.
@@ -75,6 +89,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     gain: float = 0.05,
     lowest: float = 0.1,
     highest: float = 1.0,
+    margin: float = 0.0,
+    episodes: float = 20.0,
     worst: float = 4.0,
     slack: float = 0.25,
     memory: float = 100.0,
@@ -83,6 +99,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     if not (
       gain > 0.0
       and 0.0 < lowest <= 1.0 <= highest
+      and margin >= 0.0
+      and episodes >= 1.0
       and worst > 0.0
       and slack >= 0.0
       and memory >= 1.0
@@ -90,16 +108,17 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     ):
       raise ValueError(
         f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and '
-        f'idle_multiplier={idle_multiplier} not negative.'
+        f'margin={margin} not negative, episodes={episodes} at least 1, worst={worst} positive, slack={slack} not '
+        f'negative, memory={memory} at least 1 and idle_multiplier={idle_multiplier} not negative.'
       )
     self._gain, self._worst, self._slack = gain, worst, slack
+    self._margin, self._keep = margin, 1.0 - 1.0 / episodes
     self._rate, self._idle_multiplier = 1.0 / memory, idle_multiplier
     self._range = (jnp.log(lowest).item(), jnp.log(highest).item())
 
   def init(self, num_constraints: int) -> IntegralState:
     zeros = jnp.zeros([num_constraints])
-    return IntegralState(zeros, zeros, zeros)
+    return IntegralState(zeros, zeros, zeros, Moments(jnp.zeros([]), zeros, zeros))
 
   def shares(self, state: IntegralState, num_constraints: int) -> types.Array:
     chex.assert_shape(state.log_share, (num_constraints,))
@@ -117,11 +136,32 @@ class IntegralFeedback(core.Feedback[IntegralState]):
 
   def observe_episode(self, state: IntegralState, cost_return: types.Array, limits: types.Array) -> IntegralState:
     chex.assert_equal_shape([cost_return, limits, state.log_share])
+    costs = _add(state.costs, cost_return, self._keep)
+    target = limits - self._margin * _standard_error(costs, self._keep)
     # Of a limit of 0 each cost is too much.
-    error = jnp.clip((limits - cost_return) / jnp.maximum(limits, 1e-6), -self._worst, 1.0)
+    error = jnp.clip((target - cost_return) / jnp.maximum(limits, 1e-6), -self._worst, 1.0)
     awake = jnp.where(error < 0, state.may_tighten, state.may_loosen)
     step = jnp.where(jnp.isfinite(cost_return), self._gain * awake * error, 0.0)
-    return state._replace(log_share=jnp.clip(state.log_share + step, *self._range))
+    return state._replace(log_share=jnp.clip(state.log_share + step, *self._range), costs=costs)
+
+
+def _add(moments: Moments, values: types.Array, keep: float) -> Moments:
+  """Takes values [C] into the sums, unless one is not finite."""
+  new = Moments(jnp.ones([]), values, jnp.square(values))
+  finite = jnp.all(jnp.isfinite(values))
+  return jax.tree.map(lambda old, new: jnp.where(finite, keep * old + new, old), moments, new)
+
+
+def _standard_error(moments: Moments, keep: float) -> types.Array:
+  """That of the weighted mean [C] of n independent values; 0 for one or none.
+
+  With q = sum_i w_i^2 / (sum_i w_i)^2 over the weights, the mean has q times the variance of a value, of which the
+  weighted variance is an estimate that is too small by 1 - q (derived at `posteriors.swag.add_snapshot`).
+  """
+  weight = jnp.maximum(moments.weight, 1.0)
+  mean_square = (2.0 / weight - (1.0 - keep)) / (1.0 + keep)  # q
+  variance = jnp.maximum(moments.squares / weight - jnp.square(moments.total / weight), 0.0)
+  return jnp.sqrt(mean_square * variance / jnp.maximum(1.0 - mean_square, 1e-6))
 
 
 class RatioState(NamedTuple):

@@ -56,10 +56,15 @@ def test_it_is_asleep_before_the_first_update_and_while_imagined_costs_exceed_th
   np.testing.assert_allclose(controller.shares(state, 1), np.exp(-0.2), rtol=1e-3)
 
 
-def test_skewed_costs_and_noisy_values_settle_at_the_limit():
-  """Costs of episodes are exponential, and imagined costs within the budget half of the time."""
+@pytest.mark.parametrize('margin', [0.0, 1.0, 2.0])
+def test_skewed_costs_and_noisy_values_settle_below_the_limit_by_the_margin(margin):
+  """Costs of episodes are exponential, and imagined costs within the budget half of the time.
+
+  Their standard deviation is their mean c, and the mean of those that are remembered, with weights g^i, has
+  q = (1 - g) / (1 + g) of its square as variance: c + margin sqrt(q) c = 25.
+  """
   rng, limits = np.random.default_rng(0), jnp.array([25.0])
-  controller = feedback.IntegralFeedback(gain=0.01, highest=2.0)
+  controller = feedback.IntegralFeedback(gain=0.01, highest=2.0, margin=margin, episodes=20.0)
   state, means = controller.init(1), []
   for _ in range(4_000):
     shares = controller.shares(state, 1)
@@ -67,7 +72,24 @@ def test_skewed_costs_and_noisy_values_settle_at_the_limit():
     state = controller.observe_update(state, budgets * rng.uniform(0.9, 1.1), budgets, jnp.ones(1))
     means.append(2.0 * budgets[0])
     state = controller.observe_episode(state, jnp.array([rng.exponential(means[-1])]), limits)
-  np.testing.assert_allclose(np.mean(means[1_000:]), 25.0, rtol=0.04)
+  np.testing.assert_allclose(np.mean(means[1_000:]), 25.0 / (1.0 + margin * np.sqrt(0.05 / 1.95)), rtol=0.04)
+
+
+def test_the_margin_counts_standard_errors_of_recent_costs():
+  """Against weights written out: the variance is that of values with weights w_i, unbiased."""
+  costs, keep = np.array([30.0, 0.0, 70.0, 10.0]), 0.5
+  controller = feedback.IntegralFeedback(gain=0.01, highest=2.0, margin=1.5, episodes=2.0, memory=1.0)
+  state = controller.observe_update(controller.init(1), jnp.zeros(1), jnp.ones(1), jnp.ones(1))
+  shares = []
+  for cost in costs:
+    state = controller.observe_episode(state, jnp.array([cost]), jnp.array([25.0]))
+    shares.append(controller.shares(state, 1).item())
+  weights = keep ** np.arange(4.0)[::-1]
+  mean, q = np.average(costs, weights=weights), np.sum(weights**2) / np.sum(weights) ** 2
+  variance = np.average((costs - mean) ** 2, weights=weights) / (1.0 - q)
+  np.testing.assert_allclose(shares[0], np.exp(-0.01 * 5.0 / 25.0), rtol=1e-5)  # One cost has no standard error.
+  last = 0.01 * (25.0 - 1.5 * np.sqrt(q * variance) - 10.0) / 25.0
+  np.testing.assert_allclose(shares[3], shares[2] * np.exp(last), rtol=1e-5)
 
 
 def test_it_does_not_loosen_a_constraint_that_holds_nothing_back():
