@@ -7,7 +7,7 @@ from lambda_kit import files
 from lambda_kit.analysis.reports import collection as collection_lib
 
 _MAX_VIDEO_BYTES = 1_000_000
-_KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md', 'tables/calibration.md')
+_KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md', 'tables/calibration.md', 'tables/paired.md')
 
 
 def write_archive(collected: collection_lib.Collection, report_folder: pathlib.Path, out: pathlib.Path) -> list[str]:
@@ -15,6 +15,7 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
 
     out/scores.json, out/evaluations.json, out/runs.md   every seed, as in the report
     out/calibration.md                                    how well models knew costs, if they said
+    out/paired.md                                         differences between algorithms, paired by seed
     out/learning_curves_1.png, ...
     out/config/<task>_<algorithm>.gin                     bindings of the group's first seed, with their sources
     out/<task>_<algorithm>.mp4, <task>_<algorithm>_prediction.png   of the same seed, if the agent has a model

@@ -1,14 +1,13 @@
 """How well models knew costs, run by run: by certificates of new episodes, and by the last scores of training."""
 
 from collections.abc import Iterator
-import html
 
 from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis.reports import collection as collection_lib
+from lambda_kit.analysis.reports import plain_table
 from lambda_kit.analysis.reports import run_table
 from lambda_kit.analysis.reports import runs as runs_lib
 
-_MISSING = '—'
 _HEAD = (
   'task',
   'algorithm',
@@ -43,9 +42,7 @@ def to_markdown(collected: collection_lib.Collection) -> str:
   lines = list(_lines(collected))
   if not lines:
     return ''
-  rows = [_HEAD, ('---',) * len(_HEAD), *lines]
-  escape = lambda text: text.replace('|', r'\|')
-  return '\n'.join('| ' + ' | '.join(map(escape, row)) + ' |' for row in rows) + f'\n\n{CAPTION}\n'
+  return f'{plain_table.to_markdown(_HEAD, lines)}\n\n{CAPTION}\n'
 
 
 def to_html(collected: collection_lib.Collection) -> str:
@@ -53,11 +50,7 @@ def to_html(collected: collection_lib.Collection) -> str:
   lines = list(_lines(collected))
   if not lines:
     return ''
-  row = lambda cells, tag: '<tr>' + ''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells) + '</tr>'
-  body = ''.join(row(line, 'td') for line in lines)
-  return (
-    f'<table><caption>{html.escape(CAPTION)}</caption><thead>{row(_HEAD, "th")}</thead><tbody>{body}</tbody></table>'
-  )
+  return plain_table.to_html(CAPTION, _HEAD, lines)
 
 
 def _lines(collected: collection_lib.Collection) -> Iterator[tuple[str, ...]]:
@@ -87,15 +80,15 @@ def _certified(
     str(certificate.episode_return),
     str(found.cost_return),
     f'{found.limit:g}',
-    _MISSING,
-    _MISSING,
+    plain_table.MISSING,
+    plain_table.MISSING,
   )
 
 
 def _held_out(held_out: runs_lib.HeldOut, constraint: int) -> tuple[str, ...]:
   figures = held_out.figures[constraint]
-  shown = lambda name: f'{figures[name]:.3g}' if name in figures else _MISSING
-  raw = _MISSING
+  shown = lambda name: f'{figures[name]:.3g}' if name in figures else plain_table.MISSING
+  raw = plain_table.MISSING
   if figures.get('correction') and 'forecast_over_observed' in figures:
     raw = f'{figures["forecast_over_observed"] / figures["correction"]:.3g}'
   return (
@@ -106,7 +99,7 @@ def _held_out(held_out: runs_lib.HeldOut, constraint: int) -> tuple[str, ...]:
     raw,
     shown('bound_over_observed'),
     shown('bound_covered'),
-    *[_MISSING] * 5,
+    *[plain_table.MISSING] * 5,
     shown('posterior_scale'),
     shown('budget_share'),
   )

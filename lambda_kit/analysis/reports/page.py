@@ -17,6 +17,7 @@ from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.reports import calibration_table
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import media
+from lambda_kit.analysis.reports import paired_table
 from lambda_kit.analysis.reports import reference
 from lambda_kit.analysis.reports import run_table
 from lambda_kit.analysis.reports import runs as runs_lib
@@ -82,7 +83,8 @@ def render(
     refresh=str(refresh_seconds),
     data=data,
     tables=''.join(map(_table, tables)) or '<p>No run has a score yet.</p>',
-    calibration=_calibration(collected),
+    paired=_plain('paired', paired_table.to_html(collected), 'No two algorithms have seeds in common on a task.'),
+    calibration=_plain('calibration', calibration_table.to_html(collected), 'No run has forecasts of costs yet.'),
     figures=''.join(map(_figure, figures)) or '<p>There is nothing to draw yet.</p>',
     predictions=''.join(map(_figure, strips))
     or '<p>No run has a prediction yet: models predict an episode at the end of a run.</p>',
@@ -99,11 +101,10 @@ def _table(table: score_tables.Table) -> str:
   return f'<div class="scroll">{score_tables.to_html(table)}</div><p class="faint">As {links}</p>\n'
 
 
-def _calibration(collected: collection_lib.Collection) -> str:
-  table = calibration_table.to_html(collected)
+def _plain(name: str, table: str, otherwise: str) -> str:
   if not table:
-    return '<p>No run has forecasts of costs yet.</p>'
-  return f'<div class="scroll">{table}</div><p class="faint">As <a href="tables/calibration.md">md</a></p>\n'
+    return f'<p>{otherwise}</p>'
+  return f'<div class="scroll">{table}</div><p class="faint">As <a href="tables/{name}.md">md</a></p>\n'
 
 
 def _figure(figure: Figure) -> str:

@@ -17,6 +17,7 @@ from lambda_kit.analysis.reports import comparison_figures
 from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import media
 from lambda_kit.analysis.reports import page
+from lambda_kit.analysis.reports import paired_table
 from lambda_kit.analysis.reports import run_table
 from lambda_kit.analysis.reports import runs as runs_lib
 from lambda_kit.analysis.reports import score_tables
@@ -44,6 +45,7 @@ def write_report(
     out/problems.json     what was wrong with the runs
     out/tables/runs.md    a line for each run
     out/tables/calibration.md  how well models knew costs, if they said
+    out/tables/paired.md  differences between algorithms, paired by seed
     out/tables/*.{md,csv,tex,html}, out/figures/*.{png,svg}
 
   Args:
@@ -92,6 +94,8 @@ def write_report(
   write('tables/runs.md', run_table.to_markdown(collected))
   if calibrations := calibration_table.to_markdown(collected):
     write('tables/calibration.md', calibrations)
+  if differences := paired_table.to_markdown(collected):
+    write('tables/paired.md', differences)
   write('problems.json', json.dumps([vars(problem) for problem in collected.problems], indent=1) + '\n')
   write(
     'index.html',

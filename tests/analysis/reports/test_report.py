@@ -161,6 +161,7 @@ class TestFiles:
         'scores.json',
         'evaluations.json',
         'runs.md',
+        'paired.md',
         'learning_curves_1.png',
         'config/pointgoal1_ppo.gin',
         'config/pointgoal1_lambda.gin',
