@@ -75,6 +75,19 @@ def test_skewed_costs_and_noisy_values_settle_below_the_limit_by_the_margin(marg
   np.testing.assert_allclose(np.mean(means[1_000:]), 25.0 / (1.0 + margin * np.sqrt(0.05 / 1.95)), rtol=0.04)
 
 
+def test_it_sleeps_for_some_episodes_after_the_first_update():
+  controller, limits = feedback.IntegralFeedback(asleep=3, memory=1.0), jnp.array([25.0])
+  state = controller.init(1)
+  for _ in range(5):  # Of random actions.
+    state = controller.observe_episode(state, 2 * limits, limits)
+  state = controller.observe_update(state, jnp.zeros(1), jnp.ones(1), jnp.ones(1))
+  for _ in range(3):
+    state = controller.observe_episode(state, 2 * limits, limits)
+  assert controller.shares(state, 1) == 1.0
+  state = controller.observe_episode(state, 2 * limits, limits)
+  np.testing.assert_allclose(controller.shares(state, 1), np.exp(-0.05), rtol=1e-6)
+
+
 def test_the_margin_counts_standard_errors_of_recent_costs():
   """Against weights written out: the variance is that of values with weights w_i, unbiased."""
   costs, keep = np.array([30.0, 0.0, 70.0, 10.0]), 0.5
@@ -108,42 +121,3 @@ def test_a_cost_that_is_not_finite_changes_nothing():
 def test_settings_out_of_range_are_refused(name, value):
   with pytest.raises(ValueError, match=f'{name}={value}'):
     feedback.IntegralFeedback(**{name: value})
-
-
-@pytest.mark.parametrize('bias', [2.0, 1.3])
-def test_the_ratio_brings_costs_to_the_limit_and_never_loosens(bias):
-  shares, costs = _settle(feedback.RatioFeedback(), bias)
-  np.testing.assert_allclose(costs, _LIMITS, rtol=0.02)
-  np.testing.assert_allclose(shares, 1.0 / bias, rtol=0.02)
-  shares, costs = _settle(feedback.RatioFeedback(), bias=0.5)
-  np.testing.assert_array_equal(shares, 1.0)
-  np.testing.assert_allclose(costs, 0.5 * _LIMITS, rtol=0.02)
-  shares, costs = _settle(feedback.RatioFeedback(highest=3.0), bias=0.5)
-  np.testing.assert_allclose(costs, _LIMITS, rtol=0.02)
-
-
-def test_the_ratio_is_that_of_averages_which_forget():
-  """Imagined costs of 0.8 of the budget; episodes of 2 and then 1 limits, and one that has no finite cost."""
-  controller = feedback.RatioFeedback(memory=2.0, lowest=0.01)
-  limits, budgets = jnp.array([25.0]), jnp.array([5.0])
-  state = controller.observe_episode(controller.init(1), 1e3 * limits, limits)  # Of random actions: nothing is learned.
-  np.testing.assert_array_equal(controller.shares(state, 1), 1.0)
-  state = controller.observe_update(state, 0.8 * budgets, budgets, jnp.zeros(1))
-  for cost in (2.0, 1.0, np.nan):
-    state = controller.observe_episode(state, cost * limits, limits)
-  forecast, came = 0.8 * 1.5, 0.5 * 2.0 + 1.0
-  prior = (forecast + came) / 2 / 2
-  share = (forecast + prior) / (came + prior)
-  np.testing.assert_allclose(controller.shares(state, 1), share, rtol=1e-5)
-  # Budgets that are corrected already are measured by the whole budget.
-  again = controller.observe_update(state, 0.8 * budgets, share * budgets, jnp.zeros(1))
-  np.testing.assert_allclose(again.imagined, 0.8, rtol=1e-5)
-
-
-def test_ratios_of_nothing_correct_nothing():
-  controller = feedback.RatioFeedback()
-  state = controller.observe_update(controller.init(1), jnp.zeros(1), jnp.ones(1), jnp.zeros(1))
-  state = controller.observe_episode(state, jnp.zeros(1), jnp.ones(1))
-  np.testing.assert_array_equal(controller.shares(state, 1), 1.0)
-  with pytest.raises(ValueError, match='memory=0.5'):
-    feedback.RatioFeedback(memory=0.5)
