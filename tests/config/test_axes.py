@@ -89,7 +89,7 @@ def test_a_sample_of_pairs_of_files_on_a_task(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('task, expected', zip(_PAIRED, (670, 411)))
+@pytest.mark.parametrize('task, expected', zip(_PAIRED, (742, 469)))
 def test_every_pair_of_files_on_a_task(task, expected):
   combinations = [[task, *pair] for pair in itertools.combinations(_OTHERS, 2)]
   assert len(combinations) == 1176
