@@ -9,6 +9,7 @@ import pytest
 
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import held_out
+from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.models import normalizer
 from lambda_kit.safety import bounds
 from tests.fakes import linear
@@ -41,7 +42,13 @@ def _score(*args, **kwargs):
 
 
 def _score_and_surprise(
-  scales=(1.0, 4.0), scale=1.0, factors=(1.0, 1.0), model=linear.LinearModel(), shared_noise=False, **episode
+  scales=(1.0, 4.0),
+  scale=1.0,
+  factors=(1.0, 1.0),
+  model=linear.LinearModel(),
+  shared_noise=False,
+  policy=None,
+  **episode,
 ):
   sample = lambda scale: {'theta': 1.0 + jnp.sqrt(scale) * jnp.array([-1.0, 1.0])}
 
@@ -55,6 +62,8 @@ def _score_and_surprise(
     sample,
     scales,
     jnp.array(factors)[:, None],
+    policy,
+    1,
     shared_noise,
     jax.random.PRNGKey(0),
     _episode(**episode),
@@ -108,6 +117,23 @@ def test_scores_are_those_of_a_naive_reimplementation(padding):
 def test_the_present_width_is_what_forecasts_are_of():
   np.testing.assert_allclose(_score(scale=4.0).forecast, _score(scales=(1.0,), scale=4.0).forecast)
   assert _score(scale=4.0).disagreement[0] > _score().disagreement[0]
+
+
+def test_forecasts_are_of_the_policy_and_likelihoods_given_what_it_did():
+  """With actions k s, theta leads from s to (theta + k) s, which costs twice as much."""
+  k = 0.3
+  plain = _score()
+  scores, surprise = _score_and_surprise(policy=imagination.policy_sampler(linear.linear_policy, {'k': k}))
+  jax.tree.map(np.testing.assert_array_equal, scores.log_likelihood, plain.log_likelihood)
+  assert scores.log_loss == plain.log_loss
+  starts, gains = np.array(_OBSERVED[:4]), np.array(_thetas(1.0)) + k
+  costs = 2.0 * np.stack([gains[:, None] * starts, gains[:, None] ** 2 * starts], axis=2)  # [N, S, H]
+  np.testing.assert_allclose(scores.raw_forecast[:, 0], costs.mean(axis=(0, 1)), rtol=1e-4)
+  np.testing.assert_allclose(scores.came, plain.came)
+  sums = costs.sum(axis=2)
+  assert scores.bound[0] == pytest.approx(sums.max(axis=0).mean(), rel=1e-4)
+  excess = np.maximum(_CAME_COST.sum(axis=1) - sums.mean(axis=0), 0.0)
+  assert surprise[0] == pytest.approx(excess[0], rel=1e-4) and surprise[5] == pytest.approx(excess[3], rel=1e-4)
 
 
 def test_factors_are_of_forecasts_and_bounds_and_not_of_likelihoods():

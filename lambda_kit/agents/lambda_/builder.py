@@ -128,6 +128,7 @@ class LambdaBuilder(core.AgentBuilder):
       target_update=config.target_update,
       num_samples=config.num_samples,
       num_reward_samples=config.num_reward_samples,
+      policy_acts=self._planner is None,
       shared_noise=config.shared_noise,
       filter_with_mean=config.filter_with_mean,
       num_start_states=config.num_start_states,

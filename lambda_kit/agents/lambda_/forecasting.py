@@ -70,9 +70,7 @@ def forecast(
   states = prediction.infer_states(world_model, filtering, state_key, observation, action)
   num_states = action.shape[0] + 1
 
-  def sample_action(features, noise):
-    distribution = networks.policy.apply(policy_params, features)
-    return distribution.from_noise(noise), distribution.gaussian_entropy()
+  sample_action = imagination.policy_sampler(networks.policy.apply, policy_params)
 
   def roll_out(theta, key):  # Features of s_1, ..., s_H, [H, T + 1, F].
     noise = imagination.draw_noise(key, 1, horizon, num_states, action.shape[1], world_model.noise_size).of_model(0)

@@ -1,7 +1,9 @@
 """Scores of episodes that no model has learned from: what posterior samples predicted of them, and what came.
 
-From states along an episode, N samples follow the recorded actions H steps ahead without looking. Whatever is chosen
-by these scores, or reported of them, is about data that the models have not seen, under the policy as it is.
+From states along the episode, models look H steps ahead without seeing more of it. Likelihoods are those of what came,
+given the recorded actions. Forecasts and bounds of costs are of what models imagine the policy to do, as where it
+learns: it does what they expect little cost of, and real episodes cost more. Whatever is chosen by these scores, or
+reported of them, is about data that the models have not seen, under the policy as it is.
 
 Letters beside the common legend: K scales of the posterior's covariance, S start states, G bins of forecasts.
 """
@@ -80,6 +82,8 @@ def score(
   sample: Callable[[types.Array], core.Params],
   scales: tuple[float, ...],
   factors: types.Array,
+  sample_action: imagination.SampleAction | None,
+  num_actions: int,
   shared_noise: bool,
   key: core.Key,
   episode: types.Trajectory,
@@ -96,13 +100,16 @@ def score(
     sample: Draws samples of theta at a scale, the same ones whatever the scale.
     scales: At which likelihoods are compared.
     factors: Of expected costs, [H, C]. Likelihoods are those of the models, without them.
+    sample_action: The policy that played the episode. None if something else did, such as a planner: forecasts are then
+      given the recorded actions, too.
+    num_actions: A.
     shared_noise: Whether the N models have the same noise, as where the policy learns. With noise of its own, a bound
       selects on luck, too. Likelihoods are those of a mixture, and need such noise.
     key: All other noise, the same for all scales.
     episode: [T + 1, ...], padded behind its end.
     num_steps: T without the padding.
   """
-  state_key, noise_key = jax.random.split(key)
+  state_key, noise_key, action_key = jax.random.split(key, 3)
   # Windows overlap by half: each step is predicted twice, from near and from afar.
   starts = np.arange(0, max(episode.reward.shape[0] - horizon, 1), max(horizon // 2, 1))
   states = prediction.infer_states(world_model, filtering, state_key, episode.observation, episode.action[1:])
@@ -121,24 +128,30 @@ def score(
   complete = filtering['model']
   positions = selection.selected_positions(complete, world_model.imagination_params)
 
-  def follow(theta, noise):  # Log likelihoods [H, S], and expected costs [H, S, C].
-    features = imagination.follow_actions(world_model, theta, came.action, start, noise)[1:]
-    log_likelihood = world_model.log_likelihood(selection.merge(complete, theta, positions), features, came)
-    return log_likelihood, world_model.predict(theta, features).cost
+  def follow(theta, noise):
+    return imagination.follow_actions(world_model, theta, came.action, start, noise)[1:]
 
-  def of_models(models, noise):
-    log_likelihood, costs = jax.lax.map(lambda inputs: follow(*inputs), (models, noise))
-    # Of their mixture, step by step.
+  def log_likelihood_of(models):  # Of the mixture of models, step by step.
+    def of_model(inputs):  # [H, S]
+      theta, noise = inputs
+      return world_model.log_likelihood(selection.merge(complete, theta, positions), follow(theta, noise), came)
+
     mixture = lambda x: jax.nn.logsumexp(x, axis=0) - np.log(x.shape[0])
-    return jax.tree.map(lambda x: over_starts(jnp.mean(mixture(x), axis=0)), log_likelihood), costs
+    each = jax.lax.map(of_model, (models, all_noise[: count(models)]))
+    return jax.tree.map(lambda x: over_starts(jnp.mean(mixture(x), axis=0)), each)
 
-  def at_scale(scale):
-    samples = sample(scale)
-    return of_models(samples, all_noise[: count(samples)])[0]
+  def expect(theta, noise):  # Expected costs, [H, S, C].
+    if sample_action is None:
+      return world_model.predict(theta, follow(theta, noise.state)).cost
+    features = imagination.imagine(world_model, theta, sample_action, start, noise).features[1:]
+    return world_model.predict(theta, features).cost
 
-  at_scales = jax.lax.map(at_scale, jnp.asarray(scales))
-  noise = all_noise[: count(models)]
-  own, raw_costs = of_models(models, jnp.broadcast_to(noise[:1], noise.shape) if shared_noise else noise)
+  at_scales = jax.lax.map(lambda scale: log_likelihood_of(sample(scale)), jnp.asarray(scales))
+  action_noise = jax.random.normal(action_key, (count(models), horizon, len(starts), num_actions))
+  noise = imagination.Noise(action_noise, all_noise[: count(models)])
+  if shared_noise:
+    noise = jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), noise)
+  raw_costs = jax.lax.map(lambda inputs: expect(*inputs), (models, noise))
   costs = raw_costs * factors[None, :, None]  # [N, H, S, C]
   forecast = jnp.mean(costs, axis=0)
   sums, came_sums = jnp.sum(costs, axis=1), jnp.sum(came.cost, axis=0)  # [N, S, C], [S, C]
@@ -148,7 +161,7 @@ def score(
   in_bins = lambda x: jnp.einsum('s,hsc,hscg->g', counts, x, bins) / (total * horizon)
   scores = Scores(
     log_likelihood=at_scales,
-    log_loss=-own['cost'],
+    log_loss=-log_likelihood_of(models)['cost'],
     raw_forecast=by_step(jnp.mean(raw_costs, axis=0)),
     forecast=by_step(forecast),
     came=by_step(came.cost),

@@ -1,7 +1,7 @@
 """Trajectories that a posterior sample of the world model imagines under the policy (algorithms 1 and 3)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,16 @@ def draw_noise(
   draw = lambda key, size: jax.random.normal(key, (num_draws, horizon, num_starts, size))
   action_key, state_key = jax.random.split(key)
   return Noise(draw(action_key, num_actions), draw(state_key, state_noise_size))
+
+
+def policy_sampler(policy: Callable[[core.Params, types.Array], Any], policy_params: core.Params) -> SampleAction:
+  """A policy, which maps parameters and features to a distribution, as imagination wants it."""
+
+  def sample(features, noise):
+    distribution = policy(policy_params, features)
+    return distribution.from_noise(noise), distribution.gaussian_entropy()
+
+  return sample
 
 
 def imagine(

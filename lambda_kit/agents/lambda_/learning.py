@@ -255,6 +255,7 @@ def make_observe_episode(
   width: core.Width,
   objective: objective_lib.Objective,
   models: Callable[[LearnerState, core.Key], core.Params],
+  policy_acts: bool,
   shared_noise: bool,
   belief: Callable[[LearnerState], Any],
 ) -> Callable[[LearnerState, types.Trajectory, types.Array], tuple[LearnerState, types.Array]]:
@@ -277,6 +278,8 @@ def make_observe_episode(
       lambda scale: posterior.sample(state.posterior, key, held_out_lib.NUM_SAMPLES, scale),
       width.scales,
       factors(state),
+      imagination.policy_sampler(networks.policy.apply, state.policy.params) if policy_acts else None,
+      networks.spec.num_actions,
       shared_noise,
       key,
       episode,
@@ -317,6 +320,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     num_samples: N.
     num_reward_samples: The first so many of the samples are at the posterior's own width, and rewards are bounded over
       these alone; None to treat all samples alike.
+    policy_acts: Whether the policy plays the episodes, and no planner.
     shared_noise: Whether all N models imagine with the same noise.
     filter_with_mean: Whether actors infer states with the posterior's mean, not with the weights in training.
     num_start_states: Start states drawn from the B L inferred ones; None takes all.
@@ -343,6 +347,7 @@ class LambdaLearner(core.Learner[LearnerState]):
     target_update: targets.TargetUpdate,
     num_samples: int,
     num_reward_samples: int | None,
+    policy_acts: bool,
     shared_noise: bool,
     filter_with_mean: bool,
     num_start_states: int | None,
@@ -388,7 +393,9 @@ class LambdaLearner(core.Learner[LearnerState]):
     models = lambda state, key: draw_models(
       posterior, state.posterior, key, num_samples, num_reward_samples, width.scale(state.width)
     )
-    observe_episode = make_observe_episode(networks, posterior, width, objective, models, shared_noise, belief)
+    observe_episode = make_observe_episode(
+      networks, posterior, width, objective, models, policy_acts, shared_noise, belief
+    )
     self._observe_episode = devices.jit(observe_episode, donate_argnums=(0,))
     length = networks.spec.episode_length or 0
     self._episode_steps = -(-length // networks.spec.action_repeat)

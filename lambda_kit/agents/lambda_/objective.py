@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
-from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.policies import returns
 from lambda_kit.safety import bounds
 
@@ -82,16 +81,6 @@ class Outcome(NamedTuple):
   estimates: Estimates  # [N, ...]
   cost_values: types.Array  # [C], the J_i that the solver compares with its budgets.
   metrics: dict[str, types.Array]
-
-
-def sample_action(problem: PolicyProblem, policy_params: core.Params) -> imagination.SampleAction:
-  """The policy as imagination wants it."""
-
-  def sample(features, noise):
-    distribution = problem.policy(policy_params, features)
-    return distribution.from_noise(noise), distribution.gaussian_entropy()
-
-  return sample
 
 
 def estimate(problem: PolicyProblem, params: core.Params, features: types.Array, entropy: types.Array) -> Estimates:

@@ -71,7 +71,7 @@ class WholeGradient:
     self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
   ) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
-    sample_action = objective.sample_action(problem, policy_params)
+    sample_action = imagination.policy_sampler(problem.policy, policy_params)
 
     independent = noise.action.shape[0] > 1
     imagine = lambda theta, noise: imagination.imagine(problem.world_model, theta, sample_action, problem.start, noise)
@@ -131,7 +131,7 @@ class SelectedGradient:
     self, problem: objective.PolicyProblem, policy_params: core.Params, noise: imagination.Noise
   ) -> tuple[imagination.Imagined, objective.Estimates]:
     """`imagine` on one device."""
-    sample_action = objective.sample_action(problem, policy_params)
+    sample_action = imagination.policy_sampler(problem.policy, policy_params)
     num_starts = noise.action.shape[2]
     size = min(self.chunk_size, num_starts)
     rows = _pad(jnp.arange(num_starts), size).reshape(-1, size)  # [chunks, size]
@@ -248,7 +248,7 @@ def _block_gradient(
   action_gradient, features = jax.grad(worth, has_aux=True)(actions)
 
   def surrogate(params):
-    actions, entropy = objective.sample_action(problem, params)(features[:-1], noise.action)
+    actions, entropy = imagination.policy_sampler(problem.policy, params)(features[:-1], noise.action)
     value = jnp.sum(action_gradient * actions)
     if coefficients.entropy is not None:
       value += jnp.sum(coefficients.entropy * jnp.swapaxes(entropy, 0, 1))
