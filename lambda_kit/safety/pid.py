@@ -17,6 +17,7 @@ class PidState(NamedTuple):
   integral: types.Array  # [C], sum of J - d, kept from falling below 0.
   smoothed: types.Array  # [C], exponential average of J.
   started: types.Array  # [C] bool, whether a finite J was seen.
+  updates: types.Array  # [] int32.
 
 
 @gin.register
@@ -36,21 +37,29 @@ class PidLagrangian(core.ConstraintSolver[PidState]):
     ki: Integral gain, for each step.
     kd: Derivative gain.
     smoothing: Weight of the past in the average that the proportional and the derivative term see; 0 for none.
+    ramp: Updates over which multipliers rise from 0 to what the gains ask for. A multiplier that is ahead of the policy
+      teaches it to stand still.
   """
 
   display_name = 'PID'
 
-  def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95):
-    if min(kp, ki, kd) < 0.0 or not 0.0 <= smoothing < 1.0:
+  def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95, ramp: int = 0):
+    if min(kp, ki, kd, ramp) < 0.0 or not 0.0 <= smoothing < 1.0:
       raise ValueError(
-        f'PidLagrangian: kp={kp}, ki={ki} and kd={kd} must not be negative, and smoothing={smoothing} '
+        f'PidLagrangian: kp={kp}, ki={ki}, kd={kd} and ramp={ramp} must not be negative, and smoothing={smoothing} '
         'must be at least 0 and less than 1.'
       )
-    self._kp, self._ki, self._kd, self._smoothing = kp, ki, kd, smoothing
+    self._kp, self._ki, self._kd, self._smoothing, self._ramp = kp, ki, kd, smoothing, ramp
 
   def init(self, num_constraints: int) -> PidState:
     zeros = jnp.zeros([num_constraints])
-    return PidState(multiplier=zeros, integral=zeros, smoothed=zeros, started=jnp.zeros([num_constraints], bool))
+    return PidState(
+      multiplier=zeros,
+      integral=zeros,
+      smoothed=zeros,
+      started=jnp.zeros([num_constraints], bool),
+      updates=jnp.zeros([], jnp.int32),
+    )
 
   def penalty(self, state: PidState, cost_values: types.Array, budgets: types.Array) -> types.Array:
     return lagrangian.penalty(state.multiplier, cost_values, budgets)
@@ -64,9 +73,17 @@ class PidLagrangian(core.ConstraintSolver[PidState]):
     integral = jnp.maximum(state.integral + cost_values - budgets, 0.0)
     rise = jnp.maximum(smoothed - previous, 0.0)
     control = self._kp * (smoothed - budgets) + self._ki * integral + self._kd * rise
-    proposal = PidState(jnp.maximum(control, 0.0), integral, smoothed, jnp.ones_like(state.started))
+    updates = state.updates + 1
+    control *= jnp.minimum(updates / max(self._ramp, 1), 1.0)
     finite = jnp.isfinite(cost_values) & jnp.isfinite(control)
-    return jax.tree.map(lambda new, old: jnp.where(finite, new, old), proposal, state)
+    keep = lambda new, old: jnp.where(finite, new, old)
+    return PidState(
+      multiplier=keep(jnp.maximum(control, 0.0), state.multiplier),
+      integral=keep(integral, state.integral),
+      smoothed=keep(smoothed, state.smoothed),
+      started=state.started | finite,
+      updates=updates,
+    )
 
   def multipliers(self, state: PidState) -> types.Array:
     return state.multiplier
