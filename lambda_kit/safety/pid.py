@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import chex
-import jax
 import jax.numpy as jnp
 
 import gin

@@ -53,7 +53,15 @@ def test_all_terms():
   assert _multipliers(solver, [2.0, 4.0, 1.0]) == [1.5, 9, 2]
 
 
-@pytest.mark.parametrize('wrong', [{'kp': -1.0}, {'ki': -1.0}, {'kd': -1.0}, {'smoothing': 1.0}, {'smoothing': -0.1}])
+def test_multipliers_rise_over_the_ramp():
+  solver = pid.PidLagrangian(kp=2.0, ki=1.0, kd=0.0, smoothing=0.0, ramp=4)
+  # Without a ramp 2 + n: at n = 1, ..., 4 a quarter more of it each, then all.
+  assert _multipliers(solver, [2.0] * 5) == [3 / 4, 4 * 2 / 4, 5 * 3 / 4, 6, 7]
+
+
+@pytest.mark.parametrize(
+  'wrong', [{'kp': -1.0}, {'ki': -1.0}, {'kd': -1.0}, {'smoothing': 1.0}, {'smoothing': -0.1}, {'ramp': -1}]
+)
 def test_wrong_settings_are_refused(wrong):
   with pytest.raises(ValueError, match=next(iter(wrong))):
     pid.PidLagrangian(**wrong)
