@@ -449,7 +449,10 @@ class Recalibration(abc.ABC, Generic[RecalibrationState]):
 
   @abc.abstractmethod
   def observe(self, state: RecalibrationState, forecast: types.Array, came: types.Array) -> RecalibrationState:
-    """After an episode: mean costs of each step ahead [H, C] that models expected, without factors, and that came."""
+    """After an episode: mean costs of each step ahead [H, C] that models expected of the policy, and that came.
+
+    Without factors.
+    """
 
 
 # Converts the limits on episodes' costs into what discounted cost values are compared with, [C], given their discount.

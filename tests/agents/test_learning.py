@@ -153,6 +153,19 @@ def test_a_planner_takes_the_place_of_the_policy():
   assert np.abs(actions).max() <= 1 and len(np.unique(actions)) > 3
 
 
+@pytest.mark.parametrize('planner', [None, mpc.CemPlanner])
+def test_forecasts_of_new_episodes_are_of_the_policy_if_it_plays_them(planner):
+  parts = tiny.Parts(planner_factory=planner and functools.partial(planner, horizon=3, population=8, elites=3))
+  parts.learner.step(1)
+  state, forecasts = parts.learner.save(), []
+  for shift in (0.0, 1.0):
+    policy = state.policy._replace(params=jax.tree.map(lambda x, shift=shift: x + shift, state.policy.params))
+    parts.learner.restore(jax.tree.map(jnp.copy, state._replace(policy=policy)))
+    parts.learner.observe_episode(_episode(12))
+    forecasts.append(parts.learner.save().held_out.scores.raw_forecast)
+  assert np.array_equal(*forecasts) == (planner is not None)
+
+
 def test_episodes_are_written_and_start_another_run(tmp_path):
   """Algorithm 2, line 1: from an offline dataset."""
   first = tiny.Parts()
