@@ -61,6 +61,11 @@ class KnownCosts:
     """[..., C]. All repeated simulator steps are taken to be as the last one."""
     return self.action_repeat * self.probability()
 
+  def draw(self, factors: types.Array, key: types.Array) -> types.Array:
+    """All repeated simulator steps are unsafe, or none."""
+    unsafe = jax.random.uniform(key, self.mean.shape) < jnp.minimum(self.probability() * factors, 1.0)
+    return self.action_repeat * unsafe.astype(jnp.float32)
+
 
 @gin.register
 class KnownCost(heads.CostHead):

@@ -46,6 +46,22 @@ def test_costs_are_what_is_scored():
   )
 
 
+@pytest.mark.parametrize('factor', [0.5, 1.0, 2.0])
+def test_costs_are_drawn_with_their_probability(factor):
+  keys = jax.random.split(jax.random.PRNGKey(0), 20_000)
+  draws = np.asarray(jax.vmap(lambda key: _costs().draw(jnp.full((2, 2), factor), key))(keys))
+  assert set(np.unique(draws)) == {0.0, 4.0}
+  # Within four standard errors of at most 0.5 / sqrt(20,000).
+  np.testing.assert_allclose(np.mean(draws == 4.0, axis=0), np.minimum(factor * _INSIDE, 1.0), atol=0.0142)
+
+
+@pytest.mark.parametrize('costs', [known_cost.KnownCosts, heads.NormalCosts, heads.BernoulliCosts])
+def test_predictions_of_costs_are_whole(costs):
+  """What `heads.CostPrediction` asks for: calibration needs draws, which training doesn't."""
+  asked = {name for base in heads.CostPrediction.__mro__ for name in vars(base) if not name.startswith('_')}
+  assert {'log_prob', 'expectation', 'log_likelihood', 'draw'} <= asked and all(hasattr(costs, name) for name in asked)
+
+
 def test_expected_costs_have_a_gradient_outside():
   expectation = lambda mean: known_cost.KnownCosts(mean, jnp.asarray(_STDDEV), 4).expectation().sum()
   # Of 4 Phi(-m / s): -4 phi(m / s) / s.
