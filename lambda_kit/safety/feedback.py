@@ -75,6 +75,8 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     lowest: Share.
     highest: Share. More than 1 gives back what pessimistic bounds withhold, at the price of costs while it learns how
       much that is.
+    initial: Share at first. Less than 1 lets a policy earn its budget: where it begins with a model of another policy's
+      data, nothing is known of how far forecasts of its own costs are off.
     margin: m.
     episodes: Memory of the standard error.
     asleep: Episodes after the first update that change nothing. Critics start from values of 0, so at first imagined
@@ -93,6 +95,7 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     gain: float = 0.05,
     lowest: float = 0.1,
     highest: float = 1.0,
+    initial: float = 1.0,
     margin: float = 0.0,
     episodes: float = 20.0,
     asleep: int = 0,
@@ -104,6 +107,7 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     if not (
       gain > 0.0
       and 0.0 < lowest <= 1.0 <= highest
+      and lowest <= initial <= highest
       and margin >= 0.0
       and episodes >= 1.0
       and asleep >= 0
@@ -114,7 +118,7 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     ):
       raise ValueError(
         f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'margin={margin} not negative, episodes={episodes} at least 1, asleep={asleep} not negative, '
+        f'initial={initial} between them, margin={margin} not negative, episodes={episodes} at least 1, asleep={asleep} not negative, '
         f'worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and '
         f'idle_multiplier={idle_multiplier} not negative.'
       )
@@ -122,11 +126,14 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     self._margin, self._keep, self._asleep = margin, 1.0 - 1.0 / episodes, asleep
     self._rate, self._idle_multiplier = 1.0 / memory, idle_multiplier
     self._range = (jnp.log(lowest).item(), jnp.log(highest).item())
+    self._initial = jnp.log(initial).item()
 
   def init(self, num_constraints: int) -> IntegralState:
     zeros = jnp.zeros([num_constraints])
     moments = Moments(jnp.zeros([]), zeros, zeros)
-    return IntegralState(zeros, zeros, zeros, moments, jnp.zeros([], bool), jnp.zeros([], jnp.int32))
+    return IntegralState(
+      jnp.full_like(zeros, self._initial), zeros, zeros, moments, jnp.zeros([], bool), jnp.zeros([], jnp.int32)
+    )
 
   def shares(self, state: IntegralState, num_constraints: int) -> types.Array:
     chex.assert_shape(state.log_share, (num_constraints,))

@@ -105,6 +105,16 @@ def test_the_margin_counts_standard_errors_of_recent_costs():
   np.testing.assert_allclose(shares[3], shares[2] * np.exp(last), rtol=1e-5)
 
 
+def test_shares_begin_where_they_are_bound_and_are_earned():
+  controller, limits = feedback.IntegralFeedback(initial=0.2, memory=1.0), jnp.array([25.0, 10.0])
+  state = controller.init(2)
+  np.testing.assert_allclose(controller.shares(state, 2), 0.2, rtol=1e-6)
+  state = controller.observe_update(state, jnp.zeros(2), jnp.ones(2), jnp.ones(2))
+  for cost, share in ((0.0, 0.2 * np.exp(0.05)), (1.0, 0.2 * np.exp(0.05))):
+    state = controller.observe_episode(state, cost * limits, limits)
+    np.testing.assert_allclose(controller.shares(state, 2), share, rtol=1e-5)
+
+
 def test_it_does_not_loosen_a_constraint_that_holds_nothing_back():
   shares, _ = _settle(feedback.IntegralFeedback(highest=2.0, memory=10.0), bias=0.5, multiplier=0.0)
   np.testing.assert_array_equal(shares, 1.0)
@@ -117,7 +127,9 @@ def test_a_cost_that_is_not_finite_changes_nothing():
   np.testing.assert_allclose(controller.shares(state, 2), [1.0, np.exp(-0.05)], rtol=1e-6)
 
 
-@pytest.mark.parametrize('name, value', [('gain', 0.0), ('lowest', 0.0), ('highest', 0.9), ('memory', 0.5)])
+@pytest.mark.parametrize(
+  'name, value', [('gain', 0.0), ('lowest', 0.0), ('highest', 0.9), ('initial', 1.5), ('memory', 0.5)]
+)
 def test_settings_out_of_range_are_refused(name, value):
   with pytest.raises(ValueError, match=f'{name}={value}'):
     feedback.IntegralFeedback(**{name: value})
