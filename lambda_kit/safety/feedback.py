@@ -118,9 +118,9 @@ class IntegralFeedback(core.Feedback[IntegralState]):
     ):
       raise ValueError(
         f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'initial={initial} between them, margin={margin} not negative, episodes={episodes} at least 1, asleep={asleep} '
-        f'not negative, worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 and '
-        f'idle_multiplier={idle_multiplier} not negative.'
+        f'initial={initial} between them, margin={margin} not negative, episodes={episodes} at least 1, '
+        f'asleep={asleep} not negative, worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 '
+        f'and idle_multiplier={idle_multiplier} not negative.'
       )
     self._gain, self._worst, self._slack = gain, worst, slack
     self._margin, self._keep, self._asleep = margin, 1.0 - 1.0 / episodes, asleep
