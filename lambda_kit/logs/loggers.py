@@ -4,9 +4,10 @@ A row is a dict of scalars and small arrays, and always has 'environment_steps'.
   'episode'     one finished training episode: episode_return, cost_return [C], cost_regret, length, ...
   'evaluation'  means over E episodes, and the episodes themselves as `episode_returns` [E], `cost_returns` [E, C].
   'learner'     scalar metrics of the learner.
+  'diagnosis'   a warning about the run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import errno
 import io
@@ -26,7 +27,10 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from lambda_kit import core
+from lambda_kit import files
 from lambda_kit.analysis import rows as rows_lib
+
+KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
 
 # Rows hold these for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
@@ -40,28 +44,43 @@ class JsonlLogger(core.Logger):
   is flushed, so a crash can tear only the last line. A torn line is removed before the file is continued.
   """
 
-  def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
+  def __init__(
+    self,
+    directory: str | os.PathLike,
+    resume_from: int | None = None,
+    run_id: str | None = None,
+    writing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+  ):
     """Creates the directory if needed.
 
     Args:
       directory: Where the files are, or will be.
       resume_from: Environment steps of the checkpoint that a run resumes from. Later rows are dropped: they describe
         steps that will be taken again. By default all rows stay.
+      run_id: Of the run, which seals its rows; see `analysis/rows.py`. By default they have no seal.
+      writing: Entered for each write, which it may refuse.
     """
     self._directory = pathlib.Path(directory)
+    self._run_id = run_id
+    self._writing = writing
     self._files: dict[str, BinaryIO] = {}
     with _naming(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
     if resume_from is not None:
-      for path in sorted(self._directory.glob('*.jsonl')):
-        with _naming(path):
-          _drop_rows_after(path, resume_from)
+      for path in [self._directory / f'{kind}.jsonl' for kind in KINDS]:
+        if path.exists():
+          with _naming(path):
+            _drop_rows_after(path, resume_from)
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
-    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n'
+    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False)
+    if self._run_id is not None:
+      line = rows_lib.seal(line, self._run_id)
+    line += '\n'
     path = self._directory / f'{kind}.jsonl'
-    with _naming(path):
+    with self._writing(), _naming(path):
       if kind not in self._files:
+        files.refuse_others(path)
         _cut_torn_line(path)
         self._files[kind] = open(path, 'ab')
       try:
