@@ -14,8 +14,8 @@ import jax
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit import files
 from lambda_kit.logs import diagnostics as diagnostics_lib
+from lambda_kit.logs import run_logs
 from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
@@ -35,6 +35,7 @@ class Parts(NamedTuple):
   loop: environment_loop.Loop
   diagnostics: diagnostics_lib.Diagnostics
   evaluations: list[dict[str, Any]]  # Rows.
+  logs: run_logs.RunLogs
 
 
 class _Snapshot(NamedTuple):
@@ -56,7 +57,6 @@ class Checkpointer:
   """
 
   def __init__(self, folder: pathlib.Path, parts: Parts, every_steps: int, every_seconds: float, keep: int):
-    self._folder = folder
     self._parts = parts
     self._every_steps, self._every_seconds = every_steps, every_seconds
     self._store = store_lib.CheckpointStore(folder / 'checkpoints', keep)
@@ -82,6 +82,7 @@ class Checkpointer:
       if self._replay is not None:
         _, archive = self._replay
         archive.restore_none()
+      self._parts.logs.restore({})
       return None
     check_task(checkpoint, self._parts.environment)
     unusable: list[tuple[store_lib.Checkpoint, episodes_lib.EpisodeFileError]] = []
@@ -109,6 +110,7 @@ class Checkpointer:
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
+    parts.logs.restore(state['logs'])
     parts.actor.update()
     self._written_step = checkpoint.step
 
@@ -133,6 +135,7 @@ class Checkpointer:
         replay=replay,
         diagnostics=parts.diagnostics.save(),
         evaluations=list(parts.evaluations),
+        logs=parts.logs.save(),
       ),
       score,
     )
@@ -154,8 +157,7 @@ class Checkpointer:
     return self._saver.wait()
 
   def _write(self, snapshot: _Snapshot) -> None:
-    for path in self._folder.glob('*.jsonl'):
-      files.sync_file(path)  # A resumed run doesn't write rows before its checkpoint again: they must be on disk.
+    self._parts.logs.sync()  # A resumed run doesn't produce rows before its checkpoint again: they must be on disk.
     self._saver.save(snapshot.step, dict(learner=snapshot.learner), snapshot.state, snapshot.score)
     self._written_step, self._written_time = snapshot.step, time.monotonic()
     if self._replay is not None:

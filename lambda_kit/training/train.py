@@ -21,6 +21,7 @@ from lambda_kit.config import configuration
 from lambda_kit.config import gin_text
 from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit.logs import run_logs
 from lambda_kit.logs import terminal
 from lambda_kit.training import checkpointing
 from lambda_kit.training import evaluation
@@ -59,26 +60,25 @@ def _train(
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
+  logs = run_logs.RunLogs(folder, folder / 'checkpoints')
   diagnostics = diagnostics_lib.Diagnostics(
     spec.cost_limits, spec.num_actions, spec.constraint_names, settings.symptoms
   )
   checkpointer = checkpointing.Checkpointer(
     folder,
     checkpointing.Parts(
-      experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop, diagnostics, rows
+      experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop, diagnostics, rows, logs
     ),
     settings.checkpoint_steps,
     settings.checkpoint_seconds,
     settings.keep_checkpoints,
   )
   resumed_from = checkpointer.resume()
-  # A run that died before its first checkpoint starts again, and so do its rows, those of step 0 included.
-  resume_from = -1 if resumed_from is None else resumed_from
-  jsonl = loggers_lib.JsonlLogger(folder, resume_from)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
-  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
-  logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
-  diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
+  # A run that died before its first checkpoint starts again, and so do its rows, those of step 0 included.
+  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', -1 if resumed_from is None else resumed_from)
+  logger = loggers_lib.LoggerGroup([logs, tensorboard, view, diagnostics])
+  diagnostics.connect(logs, lambda name, message: logging.warning('%s: %s', name, message))
 
   operative_config = folder / 'operative_config.gin'
 

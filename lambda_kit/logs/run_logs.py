@@ -1,0 +1,169 @@
+"""The logs of a run, with copies beside its checkpoints: a damaged or lost log is rewritten when the run resumes.
+
+<workdir>/
+  episode.jsonl               the log, for readers
+  checkpoints/episode.rows    the same bytes
+
+A checkpoint says of each kind how many bytes there were when it was taken, and their checksum. So it stands for all
+rows so far, and its size doesn't depend on their number.
+"""
+
+from collections.abc import Mapping
+import hashlib
+import itertools
+import os
+import pathlib
+from typing import Any
+
+from absl import logging
+
+from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import files
+from lambda_kit.analysis import rows as rows_lib
+from lambda_kit.logs import loggers
+
+KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
+
+
+class LogError(errors.UserError):
+  """What is in the place of a log is no file."""
+
+
+class RunLogs(core.Logger):
+  """Writes each row to a log of the workdir and to its copy. `restore` comes before the first row.
+
+  Args:
+    folder: The workdir.
+    copies: Folder of the copies.
+  """
+
+  def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
+    self._logs = loggers.JsonlLogger(folder)
+    self._copies = loggers.JsonlLogger(copies, suffix='.rows')
+    self._written = {kind: _Written(b'', 0) for kind in KINDS}
+
+  def write(self, kind: str, row: dict[str, Any]) -> None:
+    line, written = loggers.encode(row), self._written[kind]
+    self._copies.append(kind, line)
+    self._logs.append(kind, line)
+    written.add(line, int(row['environment_steps']))
+
+  def close(self) -> None:
+    self._logs.close()
+    self._copies.close()
+
+  def sync(self) -> None:
+    """Makes all rows survive a power failure."""
+    for logger in (self._logs, self._copies):
+      paths = [path for kind in KINDS if (path := logger.path(kind)).exists()]
+      for path in paths:
+        files.sync_file(path)
+      if paths:
+        files.sync_folder(paths[0].parent)
+
+  def save(self) -> dict[str, Any]:
+    """Returns what a checkpoint needs to restore the logs of this moment, as plain JSON."""
+    return {kind: written.to_json() for kind, written in self._written.items()}
+
+  def restore(self, state: Mapping[str, Any]) -> None:
+    """Brings all logs to the bytes that they had when `save` returned `state`; {} stands for none.
+
+    Later rows are dropped: they describe steps that will be taken again. Damage is told, and repaired if either the log
+    or its copy is good; otherwise the rows stay that can be read.
+
+    Raises:
+      LogError: A link or another thing that is no file is in the place of a log. Nothing was changed.
+    """
+    self.close()
+    paths = {kind: (self._logs.path(kind), self._copies.path(kind)) for kind in KINDS}
+    contents = {path: _read(path) for pair in paths.values() for path in pair}
+    for kind, (log, copy) in paths.items():
+      expected = state.get(kind) or _Written(b'', 0).to_json()
+      kept = _agreed(log, contents[log], copy, contents[copy], expected)
+      for path in (log, copy):
+        with loggers.naming(path):
+          _bring_to(path, contents[path], kept)
+      if contents[log].startswith(kept):
+        _warn_of_rubbish(log, contents[log][len(kept) :])
+      self._written[kind] = _Written(kept, expected['environment_steps'])
+
+
+class _Written:
+  """All lines of a kind so far, and the environment steps of the last."""
+
+  def __init__(self, lines: bytes, environment_steps: int):
+    self._size = len(lines)
+    self._rows = lines.count(b'\n')
+    self._environment_steps = environment_steps
+    self._hash = hashlib.sha256(lines)
+
+  def add(self, line: bytes, environment_steps: int) -> None:
+    self._size += len(line)
+    self._rows += 1
+    self._environment_steps = environment_steps
+    self._hash.update(line)
+
+  def to_json(self) -> dict[str, Any]:
+    return dict(
+      bytes=self._size, rows=self._rows, environment_steps=self._environment_steps, sha256=self._hash.hexdigest()
+    )
+
+
+def _read(path: pathlib.Path) -> bytes:
+  """Returns a file's content, nothing if there is none."""
+  if path.is_symlink() or (path.exists() and not path.is_file()):
+    raise LogError(
+      f'{path} is {"a symbolic link" if path.is_symlink() else "no file"}, and a run writes its logs to files of its '
+      'own. Move it away; the rows that a checkpoint holds are written again.'
+    )
+  with loggers.naming(path):
+    return path.read_bytes() if path.exists() else b''
+
+
+def _agreed(log: pathlib.Path, of_log: bytes, copy: pathlib.Path, of_copy: bytes, expected: Mapping[str, Any]) -> bytes:
+  """Returns the lines that a checkpoint stands for, as far as one of two files has them."""
+  for content in (of_log, of_copy):
+    lines = content[: expected['bytes']]
+    if hashlib.sha256(lines).hexdigest() == expected['sha256']:
+      return lines
+  last = expected['environment_steps']
+  readable = [
+    [line for line in content.splitlines(keepends=True) if _is_row(line, last)] for content in (of_log, of_copy)
+  ]
+  lines = max(readable, key=len)
+  logging.warning(
+    '%s and %s are both damaged: %d of %d rows could be read, the others are lost.',
+    log,
+    copy,
+    len(lines),
+    expected['rows'],
+  )
+  return b''.join(lines)
+
+
+def _is_row(line: bytes, last_step: int) -> bool:
+  row = rows_lib.parse(line) if line.endswith(b'\n') else None
+  return row is not None and row['environment_steps'] <= last_step
+
+
+def _bring_to(path: pathlib.Path, content: bytes, kept: bytes) -> None:
+  """Cuts a file to what is kept of it, or rewrites it. Cutting works on a full disk, too."""
+  if not content.startswith(kept):
+    old, new = (lines.splitlines() for lines in (content, kept))
+    line = next(i for i, (a, b) in enumerate(itertools.zip_longest(old, new), start=1) if a != b)
+    what = f'damaged from line {line} on' if content else 'lost'
+    logging.warning('%s was %s. It is written again, with the %d rows up to the checkpoint.', path, what, len(new))
+    files.write_atomically(path, kept)
+  elif not kept:
+    path.unlink(missing_ok=True)
+  elif len(content) > len(kept):
+    os.truncate(path, len(kept))
+
+
+def _warn_of_rubbish(log: pathlib.Path, tail: bytes) -> None:
+  """Tells of lines behind the checkpoint that are not rows. Rows there are no loss, since the run repeats them."""
+  lines = tail.splitlines(keepends=True)
+  rubbish = sum(len(line) for line in lines if not line.endswith(b'\n') or rows_lib.parse(line) is None)
+  if rubbish:
+    logging.warning('%s: %d bytes at its end are not rows, likely because of a crash; removed.', log, rubbish)
