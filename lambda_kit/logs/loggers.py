@@ -4,6 +4,7 @@ A row is a dict of scalars and small arrays, and always has 'environment_steps'.
   'episode'     one finished training episode: episode_return, cost_return [C], cost_regret, length, ...
   'evaluation'  means over E episodes, and the episodes themselves as `episode_returns` [E], `cost_returns` [E, C].
   'learner'     scalar metrics of the learner.
+  'diagnosis'   a warning about the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,8 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from lambda_kit import core
+
+KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
 
 # Rows hold these for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
@@ -55,7 +58,11 @@ class JsonlLogger(core.Logger):
     return self._directory / f'{kind}{self._suffix}'
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
-    self.append(kind, encode(row))
+    self.append(kind, self.encode(row))
+
+  def encode(self, row: dict[str, Any]) -> bytes:
+    """Returns a row as a line of a file, with the time of this moment."""
+    return (json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n').encode()
 
   def append(self, kind: str, line: bytes) -> None:
     """Writes a row that is encoded already."""
@@ -159,11 +166,6 @@ class LoggerGroup(core.Logger):
           logging.error('%s could not be closed either: %s', type(logger).__name__, error)
     if first_error is not None:
       raise first_error
-
-
-def encode(row: dict[str, Any]) -> bytes:
-  """Returns a row as a line of a file, with the time of this moment."""
-  return (json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n').encode()
 
 
 def _to_json(value: Any) -> Any:

@@ -23,8 +23,6 @@ from lambda_kit import files
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.logs import loggers
 
-KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
-
 
 class LogError(errors.UserError):
   """What is in the place of a log is no file."""
@@ -41,10 +39,10 @@ class RunLogs(core.Logger):
   def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
     self._logs = loggers.JsonlLogger(folder)
     self._copies = loggers.JsonlLogger(copies, suffix='.rows')
-    self._written = {kind: _Written(b'', 0) for kind in KINDS}
+    self._written = {kind: _Written(b'', 0) for kind in loggers.KINDS}
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
-    line, written = loggers.encode(row), self._written[kind]
+    line, written = self._logs.encode(row), self._written[kind]
     self._copies.append(kind, line)
     self._logs.append(kind, line)
     written.add(line, int(row['environment_steps']))
@@ -56,7 +54,7 @@ class RunLogs(core.Logger):
   def sync(self) -> None:
     """Makes all rows survive a power failure."""
     for logger in (self._logs, self._copies):
-      paths = [path for kind in KINDS if (path := logger.path(kind)).exists()]
+      paths = [path for kind in loggers.KINDS if (path := logger.path(kind)).exists()]
       for path in paths:
         files.sync_file(path)
       if paths:
@@ -75,18 +73,30 @@ class RunLogs(core.Logger):
     Raises:
       LogError: A link or another thing that is no file is in the place of a log. Nothing was changed.
     """
-    self.close()
-    paths = {kind: (self._logs.path(kind), self._copies.path(kind)) for kind in KINDS}
-    contents = {path: _read(path) for pair in paths.values() for path in pair}
-    for kind, (log, copy) in paths.items():
+    for kind, (log, of_log), (copy, of_copy) in self._read():
       expected = state.get(kind) or _Written(b'', 0).to_json()
-      kept = _agreed(log, contents[log], copy, contents[copy], expected)
-      for path in (log, copy):
-        with loggers.naming(path):
-          _bring_to(path, contents[path], kept)
-      if contents[log].startswith(kept):
-        _warn_of_rubbish(log, contents[log][len(kept) :])
+      kept = _agreed(log, of_log, copy, of_copy, expected)
+      _bring_to(log, of_log, kept)
+      _bring_to(copy, of_copy, kept)
       self._written[kind] = _Written(kept, expected['environment_steps'])
+
+  def adopt(self, environment_steps: int) -> None:
+    """Keeps the rows up to a step, and copies them: checkpoints of older versions say nothing about logs."""
+    for kind, (log, of_log), (copy, _) in self._read():
+      kept = b''.join(line for line in of_log.splitlines(keepends=True) if _is_row(line, environment_steps))
+      _bring_to(log, of_log, kept)
+      if kept:
+        files.write_atomically(copy, kept)
+      self._written[kind] = _Written(kept, environment_steps)
+
+  def _read(self) -> list[tuple[str, tuple[pathlib.Path, bytes], tuple[pathlib.Path, bytes]]]:
+    """Returns each kind with the paths and contents of its log and its copy."""
+    self.close()
+    found = []
+    for kind in loggers.KINDS:
+      log, copy = self._logs.path(kind), self._copies.path(kind)
+      found.append((kind, (log, _read(log)), (copy, _read(copy))))
+    return found
 
 
 class _Written:
@@ -149,21 +159,20 @@ def _is_row(line: bytes, last_step: int) -> bool:
 
 def _bring_to(path: pathlib.Path, content: bytes, kept: bytes) -> None:
   """Cuts a file to what is kept of it, or rewrites it. Cutting works on a full disk, too."""
-  if not content.startswith(kept):
-    old, new = (lines.splitlines() for lines in (content, kept))
-    line = next(i for i, (a, b) in enumerate(itertools.zip_longest(old, new), start=1) if a != b)
-    what = f'damaged from line {line} on' if content else 'lost'
-    logging.warning('%s was %s. It is written again, with the %d rows up to the checkpoint.', path, what, len(new))
-    files.write_atomically(path, kept)
-  elif not kept:
-    path.unlink(missing_ok=True)
-  elif len(content) > len(kept):
-    os.truncate(path, len(kept))
-
-
-def _warn_of_rubbish(log: pathlib.Path, tail: bytes) -> None:
-  """Tells of lines behind the checkpoint that are not rows. Rows there are no loss, since the run repeats them."""
-  lines = tail.splitlines(keepends=True)
-  rubbish = sum(len(line) for line in lines if not line.endswith(b'\n') or rows_lib.parse(line) is None)
-  if rubbish:
-    logging.warning('%s: %d bytes at its end are not rows, likely because of a crash; removed.', log, rubbish)
+  with loggers.naming(path):
+    if not content.startswith(kept):
+      old, new = (lines.splitlines() for lines in (content, kept))
+      line = next(i for i, (a, b) in enumerate(itertools.zip_longest(old, new), start=1) if a != b)
+      what = f'damaged from line {line} on' if content else 'lost'
+      logging.warning('%s was %s. It is written again, with the %d rows up to the checkpoint.', path, what, len(new))
+      files.write_atomically(path, kept)
+      return
+    # Rows behind the checkpoint are no loss, since the run repeats them.
+    lines = content[len(kept) :].splitlines(keepends=True)
+    rubbish = sum(len(line) for line in lines if not line.endswith(b'\n') or rows_lib.parse(line) is None)
+    if rubbish:
+      logging.warning('%s: %d bytes at its end are not rows, likely because of a crash; removed.', path, rubbish)
+    if not kept:
+      path.unlink(missing_ok=True)
+    elif lines:
+      os.truncate(path, len(kept))

@@ -110,7 +110,10 @@ class Checkpointer:
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
-    parts.logs.restore(state['logs'])
+    if 'logs' in state:
+      parts.logs.restore(state['logs'])
+    else:
+      parts.logs.adopt(checkpoint.step)
     parts.actor.update()
     self._written_step = checkpoint.step
 

@@ -90,11 +90,25 @@ def _train(
     configuration.check_operative()
 
   def evaluate():
-    episodes = experiment.evaluator.run(number=len(rows))
+    failed = sum(row.get('failed_episodes', 0) for row in rows)  # Rows of older versions have none.
+    episodes = experiment.evaluator.run(number=len(rows), failures_left=settings.max_failed_episodes - failed)
     rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
     logger.write('evaluation', rows[-1])
     checkpointer.take(evaluation.score(rows[-1], spec))
     run_record.write(folder, work_so_far())
+
+  def film():
+    predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
+    path = prediction.write_prediction(
+      predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
+    )
+    if path is not None:
+      tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
+    print('Filming an episode.')
+    preview = video.Preview()
+    frames = experiment.evaluator.record(len(rows) - 1)
+    video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
+    tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
 
   def summarize():
     curve = _write_summary(folder, rows, settings.title, spec)
@@ -123,18 +137,10 @@ def _train(
       else:
         checkpointer.take()
     if settings.with_video:
-      # The video comes last, so where there is one, the run is complete.
-      predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
-      path = prediction.write_prediction(
-        predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
-      )
-      if path is not None:
-        tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
-      print('Filming an episode.')
-      preview = video.Preview()
-      frames = experiment.evaluator.record(len(rows) - 1)
-      video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
-      tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
+      try:
+        film()
+      except evaluation.EpisodeFailure as failure:
+        logging.warning('There is no video of the last evaluation: %s', failure)
   except BaseException:
     # After Ctrl-C or an error, too: the results so far are worth keeping.
     try:

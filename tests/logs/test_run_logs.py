@@ -129,6 +129,17 @@ def test_rows_stay_that_can_be_read_if_both_files_are_damaged(tmp_path, warnings
   assert len(warnings) == told
 
 
+def test_logs_of_older_versions_are_taken_over(tmp_path, warnings):
+  _, content = _checkpointed(tmp_path)
+  (tmp_path / 'checkpoints' / 'episode.rows').unlink()
+  logs = _open(tmp_path)
+  logs.adopt(3000)
+  assert (tmp_path / 'episode.jsonl').read_bytes() == content == (tmp_path / 'checkpoints/episode.rows').read_bytes()
+  assert not warnings and not (tmp_path / 'learner.jsonl').exists()
+  logs.restore(logs.save())
+  assert not warnings
+
+
 @hypothesis.given(
   st.lists(st.integers(0, 20), max_size=12), st.integers(0, 12), st.booleans(), st.floats(0, 1), st.binary(max_size=40)
 )
