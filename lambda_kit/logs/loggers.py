@@ -27,6 +27,8 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from lambda_kit import core
+from lambda_kit import files
+from lambda_kit.analysis import rows as rows_lib
 
 KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
 
@@ -44,11 +46,13 @@ class JsonlLogger(core.Logger):
   Args:
     directory: Where the files are, or will be; created if needed.
     suffix: Of the files' names.
+    run_id: Of the run, which seals its rows; see `analysis/rows.py`. By default they have no seal.
   """
 
-  def __init__(self, directory: str | os.PathLike, suffix: str = '.jsonl'):
+  def __init__(self, directory: str | os.PathLike, suffix: str = '.jsonl', run_id: str | None = None):
     self._directory = pathlib.Path(directory)
     self._suffix = suffix
+    self._run_id = run_id
     self._files: dict[str, BinaryIO] = {}
     with naming(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
@@ -62,13 +66,17 @@ class JsonlLogger(core.Logger):
 
   def encode(self, row: dict[str, Any]) -> bytes:
     """Returns a row as a line of a file, with the time of this moment."""
-    return (json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n').encode()
+    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False)
+    if self._run_id is not None:
+      line = rows_lib.seal(line, self._run_id)
+    return f'{line}\n'.encode()
 
   def append(self, kind: str, line: bytes) -> None:
     """Writes a row that is encoded already."""
     path = self.path(kind)
     with naming(path):
       if kind not in self._files:
+        files.refuse_others(path)
         _cut_torn_line(path)
         self._files[kind] = open(path, 'ab')
       try:

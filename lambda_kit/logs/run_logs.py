@@ -8,7 +8,8 @@ A checkpoint says of each kind how many bytes there were when it was taken, and 
 rows so far, and its size doesn't depend on their number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import contextlib
 import hashlib
 import itertools
 import os
@@ -18,14 +19,9 @@ from typing import Any
 from absl import logging
 
 from lambda_kit import core
-from lambda_kit import errors
 from lambda_kit import files
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.logs import loggers
-
-
-class LogError(errors.UserError):
-  """What is in the place of a log is no file."""
 
 
 class RunLogs(core.Logger):
@@ -34,17 +30,27 @@ class RunLogs(core.Logger):
   Args:
     folder: The workdir.
     copies: Folder of the copies.
+    run_id: Of the run, which seals its rows; see `analysis/rows.py`. By default they have no seal.
+    writing: Entered for each write, which it may refuse.
   """
 
-  def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
-    self._logs = loggers.JsonlLogger(folder)
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    copies: pathlib.Path,
+    run_id: str | None = None,
+    writing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+  ):
+    self._logs = loggers.JsonlLogger(folder, run_id=run_id)
     self._copies = loggers.JsonlLogger(copies, suffix='.rows')
+    self._writing = writing
     self._written = {kind: _Written(b'', 0) for kind in loggers.KINDS}
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
     line, written = self._logs.encode(row), self._written[kind]
-    self._copies.append(kind, line)
-    self._logs.append(kind, line)
+    with self._writing():
+      self._copies.append(kind, line)
+      self._logs.append(kind, line)
     written.add(line, int(row['environment_steps']))
 
   def close(self) -> None:
@@ -71,7 +77,7 @@ class RunLogs(core.Logger):
     or its copy is good; otherwise the rows stay that can be read.
 
     Raises:
-      LogError: A link or another thing that is no file is in the place of a log. Nothing was changed.
+      NotPlainError: Something that is no file is in the place of a log. Nothing was changed.
     """
     for kind, (log, of_log), (copy, of_copy) in self._read():
       expected = state.get(kind) or _Written(b'', 0).to_json()
@@ -122,11 +128,7 @@ class _Written:
 
 def _read(path: pathlib.Path) -> bytes:
   """Returns a file's content, nothing if there is none."""
-  if path.is_symlink() or (path.exists() and not path.is_file()):
-    raise LogError(
-      f'{path} is {"a symbolic link" if path.is_symlink() else "no file"}, and a run writes its logs to files of its '
-      'own. Move it away; the rows that a checkpoint holds are written again.'
-    )
+  files.refuse_others(path)
   with loggers.naming(path):
     return path.read_bytes() if path.exists() else b''
 

@@ -121,11 +121,11 @@ def interrupt(
 
 
 def rows(workdir: pathlib.Path, kind: str) -> list[dict[str, Any]]:
-  """The rows of a log, without what depends on the clock."""
+  """The rows of a log, without what depends on the clock, and without the run's id."""
   found = []
   for line in (workdir / f'{kind}.jsonl').read_text().splitlines():
     row = json.loads(line)
-    found.append({name: value for name, value in row.items() if name not in ('time', 'steps_per_second')})
+    found.append({name: value for name, value in row.items() if name not in ('time', 'steps_per_second', 'seal')})
   return found
 
 

@@ -104,8 +104,8 @@ class TestJsonl:
     for warning, line in zip(warnings, (2, 3, 4, 5, 6, 7, 9)):
       assert warning.startswith(f'{path}, line {line}:')
 
-  def test_full_disk_names_the_file(self, tmp_path):
-    os.symlink('/dev/full', tmp_path / 'episode.jsonl')
+  def test_full_disk_names_the_file(self, tmp_path, monkeypatch):
+    monkeypatch.setattr(loggers, 'open', lambda path, mode: open('/dev/full', mode), raising=False)
     logger = loggers.JsonlLogger(tmp_path)
     for _ in range(2):  # The second time as well: nothing is left in a buffer that would raise without the name.
       with pytest.raises(OSError, match='The log can not be written.*free some space.*episode.jsonl') as info:

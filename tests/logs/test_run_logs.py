@@ -8,6 +8,7 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
+from lambda_kit import files
 from lambda_kit.logs import run_logs
 
 _STEPS = (1000, 2000, 3000)
@@ -181,12 +182,12 @@ def test_links_are_refused_by_name_and_their_targets_stay(tmp_path):
   target = tmp_path / 'diary'
   target.write_text('dear')
   (tmp_path / 'learner.jsonl').symlink_to(target)
-  with pytest.raises(run_logs.LogError, match='learner.jsonl is a symbolic link'):
+  with pytest.raises(files.NotPlainError, match='learner.jsonl is a symbolic link'):
     _open(tmp_path).restore(state)
   assert target.read_text() == 'dear'
 
 
 def test_what_is_no_file_is_refused_by_name(tmp_path):
   os.mkfifo(tmp_path / 'episode.jsonl')
-  with pytest.raises(run_logs.LogError, match='episode.jsonl is no file'):
+  with pytest.raises(files.NotPlainError, match='episode.jsonl is neither a file'):
     _open(tmp_path).restore({})
