@@ -8,7 +8,7 @@ A checkpoint says of each kind how many bytes there were when it was taken, and 
 rows so far, and its size doesn't depend on their number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import hashlib
 import itertools
@@ -52,6 +52,13 @@ class RunLogs(core.Logger):
       self._copies.append(kind, line)
       self._logs.append(kind, line)
     written.add(line, int(row['environment_steps']))
+
+  def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields all rows so far, one kind after the other."""
+    for kind in loggers.KINDS:
+      if (path := self._logs.path(kind)).exists():
+        for row in rows_lib.read_jsonl(path):
+          yield kind, row
 
   def close(self) -> None:
     self._logs.close()

@@ -12,6 +12,7 @@ longer, export it again from its checkpoint.
 from collections.abc import Mapping, Sequence
 from concurrent import futures
 import dataclasses
+import glob
 import operator
 import os
 import pathlib
@@ -236,6 +237,10 @@ def save(
   contents[_JSON] = sealed.to_bytes(
     _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)
   )
+  for earlier in folder.parent.glob(f'{glob.escape(folder.name)}.partial.*'):
+    pid = earlier.suffix[1:]
+    if pid.isdecimal() and len(pid) < 10 and not files.is_alive(int(pid)):
+      shutil.rmtree(earlier, ignore_errors=True)
   partial = folder.with_name(f'{folder.name}.partial.{os.getpid()}')
   try:
     partial.mkdir(parents=True)

@@ -71,6 +71,8 @@ def _train(
     lease.writing,
   )
   with lease.writing():
+    for place in (folder, folder / 'checkpoints'):
+      files.remove_leftovers(place)
     if record.begun:
       resumed_from = checkpointer.resume()
       print(f'Resuming from step {resumed_from:,} of {total_steps:,}.')
@@ -79,8 +81,12 @@ def _train(
       resumed_from, record = 0, dataclasses.replace(record, begun=True)
       run_record.write(folder, record)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
+  has_events = any((folder / 'tensorboard').glob('events*'))
   # The first checkpoint comes before the rows of step 0, which a run writes if it learns from offline data.
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resumed_from or -1)
+  if not has_events:
+    for kind, row in logs.rows():  # None, unless the folder was lost.
+      tensorboard.write(kind, row)
   logger = loggers_lib.LoggerGroup([logs, tensorboard, view, diagnostics])
   diagnostics.connect(logs, lambda name, message: logging.warning('%s: %s', name, message))
 
