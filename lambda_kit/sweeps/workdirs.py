@@ -72,10 +72,11 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
         raise configuration.ConfigurationError(f'{run.variant} on {run.task}: {error}') from error
       resolved[run.configuration] = configuration.resolved_config()
     path = run.workdir / 'config.gin'
-    if path.exists():
+    if path.is_file():
+      saved = path.read_text('utf-8', errors='replace')
       lines = [
         line
-        for line in configuration.differing_lines(path.read_text('utf-8'), resolved[run.configuration])
+        for line in configuration.differing_lines(saved, resolved[run.configuration])
         if 'experiment.seed = ' not in line
       ]
       if lines:
