@@ -150,15 +150,15 @@ def _agreed(log: pathlib.Path, of_log: bytes, copy: pathlib.Path, of_copy: bytes
   readable = [
     [line for line in content.splitlines(keepends=True) if _is_row(line, last)] for content in (of_log, of_copy)
   ]
-  lines = max(readable, key=len)
+  most = max(readable, key=len)
   logging.warning(
     '%s and %s are both damaged: %d of %d rows could be read, the others are lost.',
     log,
     copy,
-    len(lines),
+    len(most),
     expected['rows'],
   )
-  return b''.join(lines)
+  return b''.join(most)
 
 
 def _is_row(line: bytes, last_step: int) -> bool:

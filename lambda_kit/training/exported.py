@@ -123,7 +123,7 @@ class ExportedPolicy:
     self._time_limit = time_limit
     self._is_compiled = False
     self._last: _Computed | None = None  # The last action with a time limit, which may be overdue.
-    self._step = jax.jit(program.call)
+    self._step: Any = jax.jit(program.call)
     self._variables = jax.device_put(dict(variables))
     self._first_carry = _arguments(program)[1]
     self.reset()
