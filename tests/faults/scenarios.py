@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from typing import NamedTuple
 
 from tests.faults import injection
@@ -75,9 +76,14 @@ class Run:
 
   def check(self, workdir: pathlib.Path) -> Case:
     """Lets a run go on to its end, and compares."""
+    return self.compare(workdir, finish=True)
+
+  def compare(self, workdir: pathlib.Path, finish: bool = False) -> Case:
+    """Compares a run with the reference, if asked to after it has gone on to its end."""
     message = ''
     try:
-      runs.finish(workdir, self.arguments)
+      if finish:
+        runs.finish(workdir, self.arguments)
       runs.assert_same_outcome(workdir, self.reference)
     except Exception as error:
       message = f'{type(error).__name__}: {str(error)[-2000:] or "the outcome is another one"}'
@@ -135,6 +141,29 @@ def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
     case.rows_lost,
     case.message or _line(workdir, 'Interrupted') or f'exit codes {codes}',
   )
+
+
+def second_writer(run: Run, share: float) -> Result:
+  """The lock's file is deleted while a process is held up, and another one goes on. Then the first one wakes up."""
+  workdir = run.folder / 'two-writers'
+  moment = injection.at_log_size(workdir, int(share * run.size))
+  first = runs.start(workdir, run.arguments)
+  try:
+    while not moment() and first.poll() is None:
+      time.sleep(0.001)
+    injection.hold_up(first, workdir)
+    (workdir / '.lock').unlink()
+    case = run.check(workdir)
+    first.send_signal(signal.SIGCONT)
+    code = first.wait(timeout=120)
+  finally:
+    first.kill()
+  line = _line(workdir, 'error: ', 'was taken over by process', str(workdir))
+  if case.survived:  # The first one has changed nothing after the second one's end either.
+    case = run.compare(workdir)
+  if code != 1 or not line:
+    case = case._replace(survived=False, message=f'exit code {code}: {runs.output(workdir)[-500:]}')
+  return _summed_up('lock deleted, second writer', [case._replace(message=case.message or line)])
 
 
 def damaged_checkpoints(run: Run, stopped: pathlib.Path, files: Sequence[str], damages: Sequence[Damage]) -> Result:
