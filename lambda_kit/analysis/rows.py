@@ -11,29 +11,33 @@ import zlib
 
 from absl import logging
 
+_LARGEST = 2**53  # Beyond it, whole numbers have no exact floats.
 _SEAL = b', "seal": "'
 
 
 def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """Returns the rows of a file. Lines that are not a JSON object are skipped with a warning that names them."""
+  """Returns the rows of a file. Other lines are skipped with a warning that names them."""
   rows = []
   with open(path, 'rb') as file:
     for number, line in enumerate(file, start=1):
       row = parse(line)
       if row is None:
-        logging.warning('%s, line %d: not a JSON object, skipped: %r', path, number, line[:80])
+        logging.warning('%s, line %d: not a row, skipped: %r', path, number, line[:80])
       else:
         rows.append(row)
   return rows
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-  """Parses a line as a row; None if it is not a JSON object, or not the one that was sealed."""
+  """Parses a line; None if it is not a JSON object with `environment_steps`, a whole number, as it was sealed."""
   try:
     row = json.loads(line)
-  except ValueError:  # Undecodable bytes raise it, too.
+  except (ValueError, RecursionError):  # Undecodable bytes raise ValueError, too.
     return None
-  return row if isinstance(row, dict) and not is_broken(row, line) else None
+  if not isinstance(row, dict) or is_broken(row, line):
+    return None
+  steps = row.get('environment_steps')
+  return row if type(steps) is int and 0 <= steps < _LARGEST else None
 
 
 def seal(row: str, run_id: str) -> str:

@@ -70,6 +70,7 @@ def evaluate(
   if export_to is not None:
     exported.check_folder(export_to)
   print(f'Evaluating {checkpoint.path}')
+  files.remove_leftovers(folder / 'evaluation')
   results, calibrated = folder / 'evaluation', f'{checkpoint.path.name}-calibration'
   files.refuse_others(results)
   if num_calibrations:
@@ -131,15 +132,17 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
   return checkpoint
 
 
-def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], checkpoint: store_lib.Checkpoint) -> bool:
+def _compare(
+  folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary | None], checkpoint: store_lib.Checkpoint
+) -> bool:
   """Returns whether the checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
   saved = checkpoint.state['evaluations'][-1]
-  row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(0))
+  row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(len(saved['cost_return'])))
   describe = lambda row: (
     f'return {row["episode_return"]!r}, cost return {row["cost_return"]!r} over {len(row["episode_returns"])} episodes'
   )
   if all(
-    np.array_equal(row[name], saved[name], equal_nan=True)
+    np.array_equal(np.asarray(row[name], float), np.asarray(saved[name], float), equal_nan=True)
     for name in ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')
   ):
     print(f'The score of the checkpoint is reproduced to the bit: {describe(saved)}.')

@@ -16,9 +16,8 @@ import jax
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit import files
 from lambda_kit.logs import diagnostics as diagnostics_lib
-from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit.logs import run_logs
 from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
@@ -38,6 +37,7 @@ class Parts(NamedTuple):
   loop: environment_loop.Loop
   diagnostics: diagnostics_lib.Diagnostics
   evaluations: list[dict[str, Any]]  # Rows.
+  logs: run_logs.RunLogs
 
 
 class _Snapshot(NamedTuple):
@@ -88,6 +88,7 @@ class Checkpointer:
     if self._replay is not None:
       _, archive = self._replay
       archive.restore_none()
+    self._parts.logs.restore({})
     self._write(self._make_snapshot(score=None))
     self.wait()
 
@@ -136,6 +137,10 @@ class Checkpointer:
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
+    if 'logs' in state:
+      parts.logs.restore(state['logs'])
+    else:
+      parts.logs.adopt(checkpoint.step)
     parts.actor.update()
     self._written_step = checkpoint.step
 
@@ -168,6 +173,7 @@ class Checkpointer:
         replay=replay,
         diagnostics=parts.diagnostics.save(),
         evaluations=list(parts.evaluations),
+        logs=parts.logs.save(),
       ),
       score,
     )
@@ -186,9 +192,7 @@ class Checkpointer:
     return self._saver.wait()
 
   def _write(self, snapshot: _Snapshot) -> None:
-    for path in [self._folder / f'{kind}.jsonl' for kind in loggers_lib.KINDS]:
-      if path.exists():
-        files.sync_file(path)  # A resumed run doesn't write rows before its checkpoint again: they must be on disk.
+    self._parts.logs.sync()  # A resumed run doesn't produce rows before its checkpoint again: they must be on disk.
     self._saver.save(snapshot.step, dict(learner=snapshot.learner), snapshot.state, snapshot.score)
     self._written_step, self._written_time = snapshot.step, time.monotonic()
     if self._replay is not None:

@@ -18,6 +18,7 @@ from lambda_kit.analysis import video
 from lambda_kit.config import configuration
 from lambda_kit.logs import diagnostics as diagnostics_lib
 from lambda_kit.logs import loggers as loggers_lib
+from lambda_kit.logs import run_logs
 from lambda_kit.logs import terminal
 from lambda_kit.training import checkpointing
 from lambda_kit.training import evaluation
@@ -54,13 +55,14 @@ def _train(
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
+  logs = run_logs.RunLogs(folder, folder / 'checkpoints', record.run_id, lease.writing)
   diagnostics = diagnostics_lib.Diagnostics(
     spec.cost_limits, spec.num_actions, spec.constraint_names, settings.symptoms
   )
   checkpointer = checkpointing.Checkpointer(
     folder,
     checkpointing.Parts(
-      experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop, diagnostics, rows
+      experiment.environment, experiment.actor, experiment.learner, experiment.replay, loop, diagnostics, rows, logs
     ),
     settings.checkpoint_steps,
     settings.checkpoint_seconds,
@@ -78,13 +80,17 @@ def _train(
       checkpointer.begin()
       resumed_from, record = 0, dataclasses.replace(record, begun=True)
       run_record.write(folder, record)
-    # The first checkpoint comes before the rows of step 0, which a run writes if it learns from offline data.
-    resume_from = resumed_from or -1
-    jsonl = loggers_lib.JsonlLogger(folder, resume_from, record.run_id, lease.writing)
+    for place in (folder, folder / 'checkpoints'):
+      files.remove_leftovers(place)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
-  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resume_from)
-  logger = loggers_lib.LoggerGroup([jsonl, tensorboard, view, diagnostics])
-  diagnostics.connect(jsonl, lambda name, message: logging.warning('%s: %s', name, message))
+  has_events = any((folder / 'tensorboard').glob('events*'))
+  # The first checkpoint comes before the rows of step 0, which a run writes if it learns from offline data.
+  tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resumed_from or -1)
+  if not has_events:
+    for kind, row in logs.rows():  # None, unless the folder was lost.
+      tensorboard.write(kind, row)
+  logger = loggers_lib.LoggerGroup([logs, tensorboard, view, diagnostics])
+  diagnostics.connect(logs, lambda name, message: logging.warning('%s: %s', name, message))
 
   operative_config = folder / 'operative_config.gin'
 
@@ -101,11 +107,25 @@ def _train(
     configuration.check_operative()
 
   def evaluate():
-    episodes = experiment.evaluator.run(number=len(rows))
+    failed = sum(row.get('failed_episodes', 0) for row in rows)  # Rows of older versions have none.
+    episodes = experiment.evaluator.run(number=len(rows), failures_left=settings.max_failed_episodes - failed)
     rows.append(evaluation.evaluation_row(episodes, loop.state.environment_steps, loop.cost_regret))
     logger.write('evaluation', rows[-1])
     checkpointer.take(evaluation.score(rows[-1], spec))
     write_record(work_so_far())
+
+  def film():
+    predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
+    path = prediction.write_prediction(
+      predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
+    )
+    if path is not None:
+      tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
+    print('Filming an episode.')
+    preview = video.Preview()
+    frames = experiment.evaluator.record(len(rows) - 1)
+    video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
+    tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
 
   def summarize():
     curve = _write_summary(folder, rows, settings.title, spec)
@@ -133,18 +153,10 @@ def _train(
         checkpointer.take()
     if settings.with_video:
       lease.check()
-      # The video comes last, so where there is one, the run is complete.
-      predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
-      path = prediction.write_prediction(
-        predictor, experiment.evaluator.watch, len(rows) - 1, loop.state.environment_steps, settings.title, folder
-      )
-      if path is not None:
-        tensorboard.write_image('evaluation/prediction', path.read_bytes(), loop.state.environment_steps)
-      print('Filming an episode.')
-      preview = video.Preview()
-      frames = experiment.evaluator.record(len(rows) - 1)
-      video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
-      tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
+      try:
+        film()
+      except evaluation.EpisodeFailure as failure:
+        logging.warning('There is no video of the last evaluation: %s', failure)
   except lock.LostLeaseError:
     view.close()
     raise

@@ -6,6 +6,7 @@ logs carry the id. Nothing is written before all of that agrees.
 
 import dataclasses
 import hashlib
+import io
 import itertools
 import os
 import pathlib
@@ -158,15 +159,25 @@ def _is_empty_folder(path: pathlib.Path) -> bool:
 
 
 def _refuse_other_logs(folder: pathlib.Path, run_id: str | None) -> None:
+  """Refuses logs with a row of another run, or whose rows were all written by nobody knows whom."""
   for path in [folder / name for name in _LOGS]:
-    if path.exists():
-      with open(path, 'rb') as file:
-        for number, line in enumerate(file, start=1):
-          if (found := rows_lib.run_of(line)) not in (None, run_id):
-            raise ConfigChangedError(
-              f'{path}, line {number}, is of run {found}, and this is run {run_id}. Move the file out of the workdir, '
-              "and put back the run's own if there is one."
-            )
+    is_own, unsealed = False, 0
+    with open(path, 'rb') if path.exists() else io.BytesIO() as file:
+      for number, line in enumerate(file, start=1):
+        found = rows_lib.run_of(line)
+        if found not in (None, run_id):
+          raise _strange_log(f'{path}, line {number}, is of run {found}', run_id)
+        is_own = is_own or found == run_id
+        if not is_own and not unsealed and rows_lib.parse(line) is not None:
+          unsealed = number
+    if unsealed and not is_own:
+      raise _strange_log(f'{path}, line {unsealed}, is of no run', run_id)
+
+
+def _strange_log(found: str, run_id: str | None) -> ConfigChangedError:
+  return ConfigChangedError(
+    f"{found}, and this is run {run_id}. Move the file out of the workdir, and put back the run's own if there is one."
+  )
 
 
 def _is_changed(

@@ -24,6 +24,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from benchmarks import checkpoint_speed
+from lambda_kit import signals
 from tests.faults import injection
 from tests.faults import runs
 from tests.faults import scenarios
@@ -70,10 +71,11 @@ def _kill(made: _Runs) -> Iterator[scenarios.Result]:
 
 
 def _signal(made: _Runs) -> Iterator[scenarios.Result]:
-  for name, times in (('long random', 4), ('lambda', 2)):
-    result = scenarios.signals(
-      made(name), (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT)[-times:] * 2, _SEED.value
-    )
+  for name, numbers in (
+    ('long random', (*signals.ENDING, signal.SIGINT, signal.SIGINT)),
+    ('lambda', (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGINT)),
+  ):
+    result = scenarios.signals(made(name), numbers, _SEED.value)
     yield dataclasses.replace(result, fault=f'{result.fault} ({name})')
 
 

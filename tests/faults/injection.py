@@ -73,6 +73,11 @@ def truncate(path: pathlib.Path, rng: random.Random) -> None:
   os.truncate(path, rng.randrange(path.stat().st_size))
 
 
+def halve(path: pathlib.Path, rng: random.Random) -> None:
+  del rng
+  os.truncate(path, path.stat().st_size // 2)
+
+
 def flip_bit(path: pathlib.Path, rng: random.Random) -> None:
   content = bytearray(path.read_bytes())
   content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)

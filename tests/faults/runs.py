@@ -130,9 +130,10 @@ def rows(workdir: pathlib.Path, kind: str) -> list[dict[str, Any]]:
 
 
 def last_state(workdir: pathlib.Path) -> tuple[int, dict[str, np.ndarray], dict[str, Any]]:
-  """Step, learner's arrays and state of the newest checkpoint."""
+  """Step, learner's arrays and state of the newest checkpoint, without checksums of logs: rows have their time."""
   checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
-  return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), checkpoint.state
+  state = {name: value for name, value in checkpoint.state.items() if name != 'logs'}
+  return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), state
 
 
 def kinds(workdir: pathlib.Path) -> list[str]:

@@ -119,7 +119,7 @@ def kills(run: Run, times: int, seed: int = 0) -> Result:
 
 
 def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
-  """SIGTERM and SIGINT at random moments of one run, every second time twice in a row."""
+  """Signals at random moments of one run, every second time twice in a row. Exit codes say whether to go on later."""
   rng = random.Random(seed)
   workdir = run.folder / 'signalled'
   injected, codes = 0, []
@@ -131,8 +131,11 @@ def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
     codes.append(runs.interrupt(workdir, run.arguments, number, moment, again_after, poll_seconds=0.001))
     injected += codes[-1] != 0
   case = run.check(workdir)
+  expected = [130 if number == signal.SIGINT else 75 for number in numbers]
+  if wrong := [pair for pair in zip(codes, expected, strict=True) if pair[0] not in (0, pair[1])]:
+    case = case._replace(survived=False, message=f'exit codes, and those expected: {wrong}')
   return Result(
-    'SIGTERM, SIGINT, and two in a row',
+    'signals of schedulers, SIGINT, and two in a row',
     injected,
     injected * case.survived,
     case.rows_lost,
@@ -224,7 +227,7 @@ def episodes_lost_to_all(run: Run, stopped: pathlib.Path) -> Result:
 
 
 def damaged_logs(run: Run, stopped: pathlib.Path) -> Result:
-  """The last line of the log of episodes is torn, or rubbish stands behind the rows of all logs."""
+  """The last line of the log of episodes is torn, rubbish follows the rows of all logs, or rows before are damaged."""
   cases = []
   torn = run.copy(stopped, 'torn')
   os.truncate(torn / 'episode.jsonl', runs.log_size(torn) - 17)
@@ -235,7 +238,17 @@ def damaged_logs(run: Run, stopped: pathlib.Path) -> Result:
       with open(path, 'ab') as file:
         file.write(garbage)
     cases.append(_told(run, workdir, 'are not rows', 'evaluation.jsonl'))
-  return _summed_up('logs: last line torn, rubbish appended', cases)
+  for kind in runs.kinds(stopped):
+    for damage in (_flip_first_key, injection.halve, injection.delete):
+      workdir = run.copy(stopped, f'{damage.__name__}-{kind}')
+      damage(workdir / f'{kind}.jsonl', random.Random(0))
+      cases.append(_told(run, workdir, 'It is written again', f'{kind}.jsonl'))
+  return _summed_up('logs: last line torn, rubbish appended, first row damaged, half or all lost', cases)
+
+
+def _flip_first_key(path: pathlib.Path, rng: random.Random) -> None:
+  del rng
+  path.write_bytes(path.read_bytes().replace(b'environment_steps', b'environment_stepr', 1))
 
 
 def full_disk(run: Run, shares: Sequence[float]) -> Result:

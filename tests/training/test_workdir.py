@@ -22,6 +22,7 @@ from lambda_kit.training import train as train_lib
 from lambda_kit.training import workdir as workdir_lib
 from lambda_kit.training.checkpoints import errors as checkpoint_errors
 from lambda_kit.training.checkpoints import lock
+from lambda_kit.training.checkpoints import store as store_lib
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _BINDINGS = (
@@ -143,6 +144,11 @@ def test_a_run_has_one_id_everywhere(workdir, runs):
 def test_a_file_of_another_run_is_refused_by_name(runs, workdir, name, kind, message):
   _copy(runs / '1', name, workdir)
   _refused(workdir, kind, message)
+
+
+def test_a_log_of_nobody_knows_whom_is_refused_by_name(workdir):
+  (workdir / 'episode.jsonl').write_text('no row\n{"environment_steps": 20}\n')
+  _refused(workdir, workdir_lib.ConfigChangedError, 'run/episode.jsonl, line 2, is of no run, and this is run')
 
 
 def _flip(path):
@@ -387,6 +393,10 @@ def test_runs_that_are_older_than_ids_go_on(workdir):
     rows = [json.loads(line) for line in (workdir / name).read_text().splitlines()]
     lines = [json.dumps({key: value for key, value in row.items() if key != 'seal'}) + '\n' for row in rows]
     (workdir / name).write_text(''.join(lines))
+  checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
+  state = {name: value for name, value in checkpoint.state.items() if name != 'logs'}
+  shutil.rmtree(workdir / 'checkpoints')
+  store_lib.CheckpointStore(workdir / 'checkpoints').save(200, {'learner': ()}, state, checkpoint.score)
   _train(workdir, 'ENVIRONMENT_STEPS = 300', allow_config_change=True)
   assert len(_rows(workdir)) == 15 and 'seal' not in (workdir / 'episode.jsonl').read_text()
   assert run_record.read(workdir).run_id is None
