@@ -9,7 +9,7 @@ import pytest
 
 from lambda_kit import errors
 from lambda_kit import types
-from lambda_kit.agents.lambda_ import learning
+from lambda_kit.agents.lambda_ import update
 from lambda_kit.models import known_cost
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
@@ -215,7 +215,7 @@ def test_more_start_states_than_there_are_is_refused():
 @pytest.mark.parametrize('count', [None, 7])
 def test_start_states_know_their_sequence(count):
   states = np.arange(4 * 5).reshape(4, 5)
-  chosen, rows = learning._start_states(states, count, jax.random.PRNGKey(0))
+  chosen, rows = update._start_states(states, count, jax.random.PRNGKey(0))
   assert len(set(np.array(chosen))) == (count or 20)
   np.testing.assert_array_equal(rows, chosen // 5)
 

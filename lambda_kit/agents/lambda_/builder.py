@@ -20,6 +20,7 @@ from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.agents.lambda_ import precision as precision_lib
 from lambda_kit.agents.lambda_ import prediction
+from lambda_kit.agents.lambda_ import update
 from lambda_kit.models import optimizers
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
@@ -120,7 +121,7 @@ class LambdaBuilder(core.AgentBuilder):
         bounded_critics=config.bounded_critics,
       ),
       policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
-      optimizers=learning.Optimizers(
+      optimizers=update.Optimizers(
         policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
         critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
         cost_critics=optimizers.make_adam(config.cost_critic_learning_rate, config.cost_critic_clip),
