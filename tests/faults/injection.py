@@ -11,6 +11,7 @@ import subprocess
 import time
 
 from lambda_kit.training.checkpoints import store as store_lib
+from tests.faults import processes
 from tests.faults import runs
 
 Moment = Callable[[], bool]  # Whether it has come.
@@ -53,6 +54,18 @@ def half_written(workdir: pathlib.Path) -> list[str]:
     with contextlib.suppress(FileNotFoundError):
       found += [name for name in os.listdir(folder) if '.partial' in name]
   return found
+
+
+def strike(process: processes.Process, number: int, moment: Moment, again_after: float | None = None) -> int:
+  """Sends a signal when a moment comes, and a second one if seconds until it are given. Returns the exit code."""
+  deadline = time.monotonic() + 300
+  while not moment() and process.poll() is None and time.monotonic() < deadline:
+    time.sleep(0.0005)
+  process.send_signal(number)
+  if again_after is not None:
+    time.sleep(again_after)
+    process.send_signal(number)
+  return process.wait(timeout=120)
 
 
 def truncate(path: pathlib.Path, rng: random.Random) -> None:
