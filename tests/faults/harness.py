@@ -164,9 +164,7 @@ def _write_docs(headings: list[str], rows: list[list[str]], minutes: float) -> N
   after = rest.split(_END)[1]
   lines = [headings, ['---'] * len(headings), *rows]
   table = ''.join(f'| {" | ".join(line)} |\n' for line in lines)
-  said = (
-    f'`python -m tests.faults --docs`, seed {_SEED.value}, {minutes:.0f} minutes with {_JOBS.value} jobs:\n\n'
-  )
+  said = f'`python -m tests.faults --docs`, seed {_SEED.value}, {minutes:.0f} minutes with {_JOBS.value} jobs:\n\n'
   _PAGE.write_text(f'{before}{_BEGIN}{said}{table}{_END}{after}', 'utf-8')
 
 
@@ -216,4 +214,3 @@ def main(argv: list[str]) -> None:
   if not all(found.outcome.is_good for _, _, found in results):
     sys.exit(f'Some faults were not survived. The runs are in {folder}')
   shutil.rmtree(folder)
-
