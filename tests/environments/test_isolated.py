@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 import gin
+from lambda_kit import signals
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.processes import isolated
 from lambda_kit.training import environment_loop
+from lambda_kit.training import evaluation
 from tests.fakes import environments as fakes
 from tests.fakes import loops
+from tests.fakes import specs
 from tests.faults import runs
 
 SEED = 3
@@ -262,6 +265,28 @@ class _Rows:
 
   def write(self, kind, row):
     self.rows.append((kind, row))
+
+
+class TestSignals:
+  def test_those_of_schedulers_do_not_reach_an_environment(self, make):
+    """They go to all processes of a job. The main one saves, and ends its workers."""
+    environment = make(_make_walk)
+    environment.reset()
+    process_id = environment.process_id
+    for number in (signal.SIGINT, *signals.ENDING):
+      os.kill(process_id, number)
+      environment.step(np.zeros(2, np.float32))
+    assert environment.process_id == process_id
+
+
+class TestEvaluation:
+  @pytest.mark.parametrize('fault', [fakes.HANG, fakes.NAN])
+  def test_an_evaluation_goes_on_without_what_fails(self, fault, make):
+    """Of the episodes 3 to 5, number 4 fails in its second step, each time that it is played."""
+    environment = make(functools.partial(fakes.make_faulty_walk, fault=fault), step_timeout=0.5)
+    actor = loops.random_actor(environment, seed=0)
+    summaries = evaluation.Evaluator(environment, actor, specs.of(environment), 3).run(number=1)
+    assert [summary and summary.length for summary in summaries] == [3, None, 5]
 
 
 class TestLoop:

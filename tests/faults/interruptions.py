@@ -9,13 +9,14 @@ import random
 import signal
 import sys
 
+from lambda_kit import signals
 from tests.faults import injection
 from tests.faults import outcomes
 from tests.faults import runs
 
 _CHANGES = ('open', 'os.mkdir', 'os.remove', 'os.rename', 'os.rmdir', 'os.truncate', 'os.link', 'os.symlink')
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGXCPU, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, *signals.ENDING)
 
 
 class DieAtChange:
@@ -106,8 +107,9 @@ def by_signals(run: outcomes.Run, times: int, seed: int) -> Iterator[outcomes.Ca
     moment = injection.at_log_size(workdir, int(rng.uniform(0.0, 0.9) * run.size))
     again_after = rng.uniform(0.0, 0.3) if number % 2 else None
     code = injection.strike(run.start(workdir), which, moment, again_after)
-    if code <= 0:
-      return outcomes.Found(outcomes.Outcome.SILENT, f'{which.name} ended it with {code}: it could not save.')
+    expected = signals.INTERRUPTED if which == signal.SIGINT else signals.GO_ON_LATER
+    if code != expected:
+      return outcomes.Found(outcomes.Outcome.SILENT, f'{which.name} ended it with {code} instead of {expected}.')
     return run.judge(workdir)
 
   for number, which in zip(range(times), itertools.cycle(_SIGNALS)):

@@ -1,6 +1,7 @@
 """What a sweep reads from workdirs."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -61,6 +62,20 @@ def test_steps_are_those_of_the_last_whole_row(tmp_path):
   assert workdirs.steps_done(tmp_path) == 20
 
 
+@pytest.mark.parametrize('line', [b'{"environment_stepr": 3}', b'{"environment_steps": 1e999}', b'[' * 70_000, b'\xff'])
+def test_broken_rows_are_passed_over(line, tmp_path):
+  (tmp_path / 'episode.jsonl').write_bytes(b'{"environment_steps": 10}\n' + line[:60_000] + b'\n')
+  assert workdirs.steps_done(tmp_path) == 10
+
+
+def test_a_log_that_is_no_file_is_not_waited_for(tmp_path):
+  os.mkfifo(tmp_path / 'episode.jsonl')
+  assert workdirs.steps_done(tmp_path) == 0
+  (tmp_path / 'zero').mkdir()
+  (tmp_path / 'zero' / 'episode.jsonl').symlink_to('/dev/zero')
+  assert workdirs.steps_done(tmp_path / 'zero') == 0
+
+
 @pytest.mark.parametrize(
   'text,code,line',
   [
@@ -90,6 +105,10 @@ def test_a_workdir_of_another_configuration_is_refused(tmp_path):
   workdirs.check_configurations(runs(), _ROOT)
   with pytest.raises(errors.SweepError, match=r'(?s)seed1 holds a run with .*\+ GridCmdp.slip = 0.2.*another --folder'):
     workdirs.check_configurations(runs('GridCmdp.slip = 0.2'), _ROOT)
+  (runs()[0].workdir).mkdir(parents=True)
+  (runs()[0].workdir / 'config.gin').write_bytes(b'\xffGridCmdp.slip = 0.1')
+  with pytest.raises(errors.SweepError, match='seed0 holds a run with another configuration'):
+    workdirs.check_configurations(runs(), _ROOT)
   with pytest.raises(configuration.ConfigurationError, match='random on grid: .*Did you mean slip'):
     workdirs.check_configurations(runs('GridCmdp.slipp = 0.2'), _ROOT)
   gin.clear_config()
