@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -40,3 +41,38 @@ def test_what_is_written_has_a_name_of_a_leftover(tmp_path):
     files.remove_leftovers(tmp_path)  # Of this process: only at the start of a run, when it writes nothing else.
     assert not partial.exists()
     partial.touch()
+
+
+def test_new_folders_survive_a_power_failure(tmp_path, monkeypatch):
+  synced, fsync = [], os.fsync
+
+  def record(descriptor):
+    synced.append(pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}')))
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, 'fsync', record)
+  for _ in range(2):
+    files.make_folder(tmp_path / 'a' / 'b')
+  assert synced == [tmp_path / 'a', tmp_path]
+
+
+@pytest.mark.parametrize(
+  'make, message',
+  [
+    (lambda path: path.symlink_to('elsewhere'), 'a is a symbolic link to elsewhere, and links inside a workdir are'),
+    (lambda path: path.symlink_to('/'), 'a is a symbolic link to /'),
+    (os.mkfifo, 'a is neither a file nor a folder'),
+  ],
+)
+def test_only_files_and_folders_are_written_to(tmp_path, make, message):
+  path = tmp_path / 'a'
+  files.refuse_others(path)
+  make(path)
+  with pytest.raises(files.NotPlainError, match=message):
+    files.refuse_others(path)
+
+
+@pytest.mark.parametrize('make', [pathlib.Path.touch, pathlib.Path.mkdir])
+def test_files_and_folders_are_plain(tmp_path, make):
+  make(tmp_path / 'a')
+  files.refuse_others(tmp_path / 'a')

@@ -44,14 +44,14 @@ def train(
   """
   folder = pathlib.Path(workdir)
   with lock.WorkdirLock(folder):
-    record, lease = workdir_lib.claim(experiment, folder, allow_config_change)
-    return _train(experiment, folder, record, lease)
+    return _train(experiment, folder, workdir_lib.claim(experiment, folder, allow_config_change))
 
 
 def _train(
-  experiment: experiment_lib.Experiment, folder: pathlib.Path, record: run_record.RunRecord, lease: lock.Lease
+  experiment: experiment_lib.Experiment, folder: pathlib.Path, claimed: workdir_lib.Claim
 ) -> list[dict[str, Any]]:
   started = time.monotonic()
+  record, lease = claimed.record, claimed.lease
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
@@ -75,8 +75,10 @@ def _train(
       files.remove_leftovers(place)
     if record.begun:
       resumed_from = checkpointer.resume()
+      workdir_lib.write_start(folder, claimed)
       print(f'Resuming from step {resumed_from:,} of {total_steps:,}.')
     else:
+      workdir_lib.write_start(folder, claimed)
       checkpointer.begin()
       resumed_from, record = 0, dataclasses.replace(record, begun=True)
       run_record.write(folder, record)
