@@ -43,14 +43,15 @@ class Range:
 
   def describe(self, noun: str) -> str:
     """'a whole number, 1 or more'."""
-    low = [(self.at_least, 'at least'), (self.above, 'more than')]
-    high = [(self.at_most, 'at most'), (self.below, 'less than')]
-    ends = [f'{words} {end:g}' for end, words in [*low, *high] if end is not None]
-    if self.at_least is not None and len(ends) == 1:
-      ends = [f'{self.at_least:g} or more']
+    if self.at_least is not None and self.at_most is not None:
+      return f'{noun} between {self.at_least:g} and {self.at_most:g}'
+    ends = {'at least': self.at_least, 'more than': self.above, 'at most': self.at_most, 'less than': self.below}
+    named = [f'{words} {end:g}' for words, end in ends.items() if end is not None]
+    if self.at_least is not None and len(named) == 1:
+      named = [f'{self.at_least:g} or more']
     if noun == _NOUNS[float] and not self.infinite and self.at_most is None and self.below is None:
       noun = 'a finite number'
-    return ', '.join([noun, ' and '.join(ends)] if ends else [noun])
+    return f'{noun}, {" and ".join(named)}' if named else noun
 
 
 Count = Annotated[int, Range(at_least=1)]
@@ -58,10 +59,13 @@ Whole = Annotated[int, Range(at_least=0)]
 Finite = Annotated[float, Range()]
 NotNegative = Annotated[float, Range(at_least=0.0)]
 Positive = Annotated[float, Range(above=0.0)]
+PositiveOrInfinite = Annotated[float, Range(above=0.0, infinite=True)]
 AtLeastOne = Annotated[float, Range(at_least=1.0)]
 Share = Annotated[float, Range(at_least=0.0, at_most=1.0)]
 PositiveShare = Annotated[float, Range(above=0.0, at_most=1.0)]
 ShareBelowOne = Annotated[float, Range(at_least=0.0, below=1.0)]
+BetweenZeroAndOne = Annotated[float, Range(above=0.0, below=1.0)]
+Discount = PositiveShare
 
 
 def alternatives(annotation: Any) -> list[Any]:

@@ -8,12 +8,14 @@ import numpy as np
 from PIL import Image
 
 import gin
+from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
 
 
 @gin.register
+@ranges.checked
 class GymnasiumTask(episodic.EpisodicEnvironment):
   """Adapts a gymnasium environment with costs in `info`, or whose `step` returns safety-gymnasium's six values.
 
@@ -35,10 +37,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     task: str,
     make: Callable[..., Any] | None = None,
     cost_keys: Sequence[str] = ('cost',),
-    episode_length: int | None = None,
+    episode_length: ranges.Count | None = None,
   ):
-    if episode_length is not None and episode_length < 1:
-      raise ValueError(f'GymnasiumTask.episode_length = {episode_length} must be at least 1.')
     super().__init__(seed, task, tuple(cost_keys))
     self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
     self._task = task

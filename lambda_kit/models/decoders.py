@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import convolutions
@@ -24,16 +25,17 @@ class DecoderFactory(Protocol):
 
 
 @gin.register
+@ranges.checked
 class ImageDecoder(hk.Module):
   """A dense layer, then transposed convolutions that grow one pixel to an image."""
 
   def __init__(
     self,
     spec: Any,
-    depth: int = 32,
-    dense_size: int = 1024,
-    kernels: Sequence[int] = (5, 5, 6, 6),
-    stride: int = 2,
+    depth: ranges.Count = 32,
+    dense_size: ranges.Count = 1024,
+    kernels: Sequence[ranges.Count] = (5, 5, 6, 6),
+    stride: ranges.Count = 2,
     activation: activations.Activation = jax.nn.relu,
     name: str | None = None,
   ):
@@ -78,13 +80,14 @@ class ImageDecoder(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class VectorDecoder(hk.Module):
   """A multilayer perceptron."""
 
   def __init__(
     self,
     spec: Any,
-    hidden_sizes: Sequence[int] = (400, 400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import convolutions
@@ -26,14 +27,15 @@ def preprocess_image(image: types.Array) -> types.Array:
 
 
 @gin.register
+@ranges.checked
 class ImageEncoder(hk.Module):
   """Convolutions without padding, each with twice as many channels as the one before."""
 
   def __init__(
     self,
-    depth: int = 32,
-    kernels: Sequence[int] = (4, 4, 4, 4),
-    stride: int = 2,
+    depth: ranges.Count = 32,
+    kernels: Sequence[ranges.Count] = (4, 4, 4, 4),
+    stride: ranges.Count = 2,
     activation: activations.Activation = jax.nn.relu,
     name: str | None = None,
   ):
@@ -76,12 +78,13 @@ class ImageEncoder(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class VectorEncoder(hk.Module):
   """A multilayer perceptron whose last hidden layer is the embedding."""
 
   def __init__(
     self,
-    hidden_sizes: Sequence[int] = (400, 400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):

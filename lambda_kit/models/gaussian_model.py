@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import distributions
@@ -41,6 +42,7 @@ class _Functions(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class FeedForwardWorldModel(core.WorldModel):
   """x_{t+1} = x_t + change, where a network of x_t and a_t gives a diagonal Gaussian over the change."""
 
@@ -55,10 +57,10 @@ class FeedForwardWorldModel(core.WorldModel):
     reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
     cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
     terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
-    min_stddev: float = 0.01,
-    reward_scale: float = 1.0,
+    min_stddev: ranges.Positive = 0.01,
+    reward_scale: ranges.NotNegative = 1.0,
   ):
     """Makes the functions of the model.
 

@@ -14,6 +14,8 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 
 _NOT_FINITE = -1e3  # What counts as the log likelihood of a step where it is not finite.
@@ -45,6 +47,7 @@ class LearnedState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class LearnedWidth(core.Width[LearnedState]):
   """The width at which the posterior predictive is best on new episodes.
 
@@ -66,15 +69,13 @@ class LearnedWidth(core.Width[LearnedState]):
 
   def __init__(
     self,
-    scales: Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0),
-    memory: float = 20.0,
-    rate: float = 0.2,
+    scales: Sequence[ranges.Positive] = (1.0, 3.0, 10.0, 30.0, 100.0),
+    memory: ranges.AtLeastOne = 20.0,
+    rate: ranges.PositiveShare = 0.2,
     evidence: Sequence[str] = ('cost',),
   ):
-    if not scales or min(scales) <= 0.0 or list(scales) != sorted(set(scales)):
-      raise ValueError(f'LearnedWidth.scales must be positive and increase, got {scales}.')
-    if memory < 1.0 or not 0.0 < rate <= 1.0:
-      raise ValueError(f'LearnedWidth: memory={memory} must be at least 1, and rate={rate} in (0, 1].')
+    if not scales or list(scales) != sorted(set(scales)):
+      raise errors.SetupError(f'LearnedWidth.scales must be numbers that increase, got {scales}.')
     if not evidence or isinstance(evidence, str):
       raise ValueError(f"LearnedWidth.evidence must be a sequence of names such as ('cost',), got {evidence!r}.")
     self.scales = tuple(map(float, scales))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.agents import actor as actor_lib
 from lambda_kit.environments import spec as spec_lib
 from lambda_kit.logs import symptoms as symptoms_lib
@@ -83,21 +85,22 @@ class Experiment:
 
 
 @gin.configurable('experiment')
+@functools.partial(ranges.checked, name='experiment')
 def build(
   environment_factory: core.EnvironmentFactory = gin.REQUIRED,
   agent: core.Agent = gin.REQUIRED,
   schedule: schedules.UpdateSchedule | None = gin.REQUIRED,
   loop_factory: environment_loop.LoopFactory = environment_loop.EnvironmentLoop,
-  environment_steps: int = gin.REQUIRED,
+  environment_steps: ranges.Count = gin.REQUIRED,
   cost_limit: float | Sequence[float] = DEFAULT_COST_LIMIT,
-  seed: int = 0,
-  evaluate_every: int = 25_000,
-  evaluation_episodes: int = 10,
+  seed: ranges.Whole = 0,
+  evaluate_every: ranges.Count = 25_000,
+  evaluation_episodes: ranges.Count = 10,
   with_video: bool = True,
-  checkpoint_steps: int = 25_000,
-  checkpoint_seconds: float = 900.0,
-  keep_checkpoints: int = 3,
-  max_failed_episodes: int = 10,
+  checkpoint_steps: ranges.Count = 25_000,
+  checkpoint_seconds: ranges.PositiveOrInfinite = 900.0,
+  keep_checkpoints: ranges.Count = 3,
+  max_failed_episodes: ranges.Whole = 10,
   symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
   title: str = 'lambda_kit',
 ) -> Experiment:
@@ -122,16 +125,6 @@ def build(
     symptoms: Common failures that the run warns about.
     title: Name of the run in the terminal and above the figure.
   """
-  counts = dict(
-    environment_steps=environment_steps,
-    evaluate_every=evaluate_every,
-    checkpoint_steps=checkpoint_steps,
-    keep_checkpoints=keep_checkpoints,
-    evaluation_episodes=evaluation_episodes,
-  )
-  for name, count in counts.items():
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-      raise errors.SetupError(f'experiment.{name} = {count!r} must be a whole number of at least 1.')
   settings = Settings(
     environment_steps,
     evaluate_every,

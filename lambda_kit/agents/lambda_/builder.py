@@ -8,6 +8,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.lambda_ import acting
@@ -38,6 +39,7 @@ _NAMESAKES = (
 
 
 @gin.register
+@ranges.checked
 @dataclasses.dataclass(frozen=True)
 class LambdaAgent(config_lib.LambdaConfig):
   """LAMBDA (algorithm 2)."""

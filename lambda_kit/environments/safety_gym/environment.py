@@ -6,6 +6,7 @@ from dm_env import specs
 import numpy as np
 
 import gin
+from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import camera as camera_lib
@@ -22,6 +23,7 @@ _SOURCES = ('image', 'vector')
 
 
 @gin.register
+@ranges.checked
 class SafetyGymnasium(episodic.EpisodicEnvironment):
   """A navigation task of safety-gymnasium.
 
@@ -49,14 +51,14 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     task: str,
     observations: Sequence[str] = ('image',),
     constraints: Sequence[str] = ('sum',),
-    lidar_powers: Sequence[float] = (),
-    image_size: int = 64,
+    lidar_powers: Sequence[ranges.Positive] = (),
+    image_size: ranges.Count = 64,
     original_camera: bool = False,
-    multisampling: int | None = None,
+    multisampling: ranges.Whole | None = None,
     reflections: bool = True,
-    box_alpha: float = 1.0,
-    episode_length: int | None = None,
-    frameskip_probability: float = 1.0,
+    box_alpha: ranges.Share = 1.0,
+    episode_length: ranges.Count | None = None,
+    frameskip_probability: ranges.PositiveShare = 1.0,
   ):
     observations = tuple(observations)
     if not observations or any(name not in _SOURCES for name in observations):
@@ -70,8 +72,6 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     self._task = self._simulation.task
     self._observations = observations
     self._lidar_powers = np.asarray(lidar_powers, float)
-    if self._lidar_powers.ndim != 1 or not np.all(self._lidar_powers > 0):
-      raise ValueError(f'SafetyGymnasium.lidar_powers must be a tuple of positive numbers, got {lidar_powers!r}.')
     if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
       raise ValueError(
         f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, and which of its entries are '
