@@ -65,7 +65,9 @@ class CautiousBuilder(core.AgentBuilder):
     self._spec = spec
 
   def make_replay(self, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
-    return self._config.replay_factory(header=episodes.Header.of(self._spec), seed=seed)
+    replay = self._config.replay_factory(header=episodes.Header.of(self._spec), seed=seed)
+    replay.check_episodes(self._spec.episode_length)
+    return replay
 
   def make_adder(self, replay: buffer_lib.EpisodeBuffer, learner: core.Learner | None = None) -> adder_lib.EpisodeAdder:
     return adder_lib.EpisodeAdder(replay)

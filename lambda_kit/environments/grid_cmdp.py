@@ -9,6 +9,7 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.environments import occupancy
@@ -78,9 +79,13 @@ class GridCmdp(core.Environment):
     self._grid = _parse(layout)
     self._observations = tuple(observations)
     if not self._observations or not set(self._observations) <= {'vector', 'image'}:
-      raise ValueError(f"GridCmdp.observations must be a tuple of 'vector', 'image' or both, got {observations!r}.")
+      raise errors.SetupError(
+        f"GridCmdp.observations must be a tuple of 'vector', 'image' or both, got {observations!r}."
+      )
     if image_size < max(self._grid.shape):
-      raise ValueError(f'GridCmdp.image_size = {image_size} is too small for a room of {self._grid.shape} cells.')
+      raise errors.SetupError(
+        f'GridCmdp.image_size = {image_size} is too small for a room of {self._grid.shape} cells.'
+      )
     self._seed = seed
     self._episode_length = episode_length
     self._slip = slip
@@ -102,9 +107,8 @@ class GridCmdp(core.Environment):
     self._landings = _landings(self._grid, self._cells)
     distances = _distances(self._landings, self._is_goal)
     if np.isinf(distances).any():
-      raise ValueError(
-        f'The goal can not be reached from (row, column) = {tuple(self._cells[np.isinf(distances).argmax()].tolist())}.'
-      )
+      cell = self._cells[np.isinf(distances).argmax()].tolist()
+      raise errors.SetupError(f'GridCmdp.layout: the goal can not be reached from (row, column) = {tuple(cell)}.')
     self._rewards = self._is_goal[self._landings] + shaping * (distances[:, None] - distances[self._landings])
 
     self._next_episode = 0
@@ -248,14 +252,14 @@ class GridCmdp(core.Environment):
 def _parse(layout: Sequence[str]) -> np.ndarray:
   """The layout as an array of characters, [height, width]."""
   if isinstance(layout, str) or len({len(row) for row in layout}) != 1:
-    raise ValueError(f'GridCmdp.layout is a tuple of rows of the same length, got {layout!r}.')
+    raise errors.SetupError(f'GridCmdp.layout is a tuple of rows of the same length, got {layout!r}.')
   grid = np.array([list(row) for row in layout])
   unknown = set(grid.flat) - set(_COLOURS)
   if unknown:
-    raise ValueError(f'GridCmdp.layout is made of {"".join(_COLOURS)!r}, got {"".join(sorted(unknown))!r}.')
+    raise errors.SetupError(f'GridCmdp.layout is made of {"".join(_COLOURS)!r}, got {"".join(sorted(unknown))!r}.')
   for cell, meaning in (('S', 'start'), ('G', 'goal')):
     if cell not in grid:
-      raise ValueError(f'GridCmdp.layout has no {meaning} {cell!r}: {layout!r}.')
+      raise errors.SetupError(f'GridCmdp.layout has no {meaning} {cell!r}: {layout!r}.')
   return grid
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
@@ -56,7 +57,7 @@ class ImageDecoder(hk.Module):
       size = (size - 1) * stride + kernel
     height, width, num_channels = spec.shape
     if (height, width) != (size, size):
-      raise ValueError(
+      raise errors.SetupError(
         f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} produce images of {size}x{size} '
         f'pixels, but observations have {height}x{width}. Bind other ImageDecoder.kernels: starting from 1 pixel, each '
         'kernel k turns n pixels into (n - 1) stride + k.'

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
@@ -60,13 +61,13 @@ class ImageEncoder(hk.Module):
   def __call__(self, image: types.Array) -> types.Array:
     """Maps images, uint8 [..., height, width, 3], to embeddings [..., E]."""
     if image.dtype != jnp.uint8:
-      raise ValueError(f'Images must be bytes (uint8), got {image.dtype}.')
+      raise errors.SetupError(f'Images must be bytes (uint8), got {image.dtype}.')
     smallest = 1
     for kernel in reversed(self._kernels):
       smallest = (smallest - 1) * self._stride + kernel
     height, width = image.shape[-3:-1]
     if min(height, width) < smallest:
-      raise ValueError(
+      raise errors.SetupError(
         f'ImageEncoder.kernels = {self._kernels} with ImageEncoder.stride = {self._stride} need images of at least '
         f'{smallest}x{smallest} pixels, got {height}x{width}. Bind ImageEncoder.kernels to fewer or smaller kernels.'
       )
@@ -118,4 +119,4 @@ class ObservationEncoder(hk.Module):
 def check_names(observation: types.Observation) -> None:
   """Refuses an observation, or its spec, with parts that models don't know."""
   if not observation or not set(observation) <= {'image', 'vector'}:
-    raise ValueError(f"An observation consists of 'image', 'vector' or both, got {sorted(observation)}.")
+    raise errors.SetupError(f"An observation consists of 'image', 'vector' or both, got {sorted(observation)}.")

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
@@ -78,7 +79,7 @@ class FeedForwardWorldModel(core.WorldModel):
       reward_scale: weight of the rewards' log likelihood.
     """
     if set(observation_spec) != {'vector'}:
-      raise ValueError(
+      raise errors.SetupError(
         "FeedForwardWorldModel models the observation 'vector' and nothing else, got "
         f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.'
       )
@@ -124,7 +125,7 @@ class FeedForwardWorldModel(core.WorldModel):
     del key, over_batch  # States are observed, and there is no loop over time.
     batch_size, length = batch.reward.shape
     if length < 2:
-      raise ValueError('FeedForwardWorldModel learns from steps: sequences must have at least 2 observations.')
+      raise errors.SetupError('FeedForwardWorldModel learns from steps: sequences must have at least 2 observations.')
     chex.assert_shape(batch.observation['vector'], (batch_size, length, self._size))
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import gin
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
@@ -112,7 +113,7 @@ class KnownCost(heads.CostHead):
   def target(self, batch: types.Trajectory) -> types.Array:
     margins = self._margin(batch.observation if batch.raw is None else batch.raw)
     if margins.shape != batch.cost.shape:
-      raise ValueError(
+      raise errors.SetupError(
         f'KnownCost.margin returns {list(margins.shape)}, but there are {batch.cost.shape[-1]} costs: '
         f'{list(batch.cost.shape)} are needed.'
       )

@@ -22,6 +22,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import optimizers
@@ -83,7 +84,8 @@ class Ensemble(core.Posterior[EnsembleState]):
     eps: ranges.Positive = 1e-5,
   ):
     self._select = select
-    self.num_members, self._bootstrap, self._prior_scale = num_members, bootstrap, prior_scale
+    self.num_members = self.max_samples = num_members
+    self._bootstrap, self._prior_scale = bootstrap, prior_scale
     self._rate = learning_rate if callable(learning_rate) else lambda count: learning_rate
     self._optimizer = optimizers.make_adam(learning_rate, clip_norm, eps, _clip_each)
 
@@ -133,7 +135,7 @@ class Ensemble(core.Posterior[EnsembleState]):
   ) -> core.Params:
     """Draws members without replacement; see `stretched` for `scale`."""
     if num_samples > self.num_members:
-      raise ValueError(
+      raise errors.SetupError(
         f'An ensemble of {self.num_members} has no {num_samples} different members: set '
         f'Ensemble.num_members to {num_samples} or more, or draw fewer posterior samples.'
       )

@@ -77,10 +77,10 @@ class LearnedWidth(core.Width[LearnedState]):
     if not scales or list(scales) != sorted(set(scales)):
       raise errors.SetupError(f'LearnedWidth.scales must be numbers that increase, got {scales}.')
     if not evidence or isinstance(evidence, str):
-      raise ValueError(f"LearnedWidth.evidence must be a sequence of names such as ('cost',), got {evidence!r}.")
+      raise errors.SetupError(f"LearnedWidth.evidence must be a sequence of names such as ('cost',), got {evidence!r}.")
     self.scales = tuple(map(float, scales))
     self._log_scales = np.log(self.scales).astype(np.float32)
-    self._forget, self._rate, self._evidence = 1.0 / memory, rate, tuple(evidence)
+    self._forget, self._rate, self.evidence = 1.0 / memory, rate, tuple(evidence)
 
   def init(self) -> LearnedState:
     return LearnedState(jnp.zeros(len(self.scales)), jnp.asarray(self._log_scales[0]))
@@ -89,10 +89,10 @@ class LearnedWidth(core.Width[LearnedState]):
     return jnp.exp(state.log_scale)
 
   def observe(self, state: LearnedState, log_likelihood: Mapping[str, types.Array]) -> LearnedState:
-    unknown = [name for name in self._evidence if name not in log_likelihood]
+    unknown = [name for name in self.evidence if name not in log_likelihood]
     if unknown:
       raise ValueError(f'LearnedWidth.evidence has {unknown}, and episodes are scored by {sorted(log_likelihood)}.')
-    new = sum(log_likelihood[name] for name in self._evidence)
+    new = sum(log_likelihood[name] for name in self.evidence)
     chex.assert_equal_shape([new, state.log_likelihood])
     # Samples that are too wide may overflow: such a scale is a bad one for a while, not for ever.
     new = jnp.where(jnp.isfinite(new), new, _NOT_FINITE)

@@ -225,6 +225,27 @@ class EpisodeBuffer:
     """Agent steps of all stored episodes."""
     return self._num_steps
 
+  def check_episodes(self, episode_length: int | None) -> None:
+    """Refuses limits under which no episode of this many simulator steps can be kept, or none can be sampled.
+
+    Episodes of unknown length, None, are taken to be just long enough.
+    """
+    length = self._length
+    if episode_length is not None:
+      length = -(-episode_length // self._header.action_repeat) + 1
+      if length < self._length:
+        raise errors.SetupError(
+          f'EpisodeBuffer.sequence_length = {self._length} is longer than an episode, which has {length} time steps '
+          f'({episode_length} simulator steps with make_environment.action_repeat = {self._header.action_repeat}): '
+          'lower it, or no episode could be learned from.'
+        )
+    size = length * self._header.bytes_per_time_step
+    if size > self._max_bytes:
+      raise errors.SetupError(
+        f'EpisodeBuffer.max_bytes = {self._max_bytes} ({format_bytes(self._max_bytes)}) is less than one episode of '
+        f'{length} time steps takes, {format_bytes(size)}: raise it, best to many times as much.'
+      )
+
   def warn_if_short(self, environment_steps: int, episode_length: int | None) -> float:
     """Warns if the buffer or the machine's memory can't hold all data of a run.
 

@@ -12,9 +12,11 @@ from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.environments import trial
 from lambda_kit.environments.processes import isolated
 
 _ATTEMPTS = 3
+_PICTURE_SIZE = 256
 
 
 class Evaluator:
@@ -42,7 +44,7 @@ class Evaluator:
     first = number * self._num_episodes
     return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
 
-  def record(self, number: int, size: int = 256, episode: int = 0) -> Iterator[np.ndarray]:
+  def record(self, number: int, size: int = _PICTURE_SIZE, episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
     self._actor.update()  # An earlier process may have run the evaluation itself.
     self._environment.next_episode = number * self._num_episodes + episode
@@ -52,9 +54,14 @@ class Evaluator:
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
       yield video.caption(
-        self._environment.render(size, size),
+        trial.draw(self._environment, size),
         video.episode_lines(episode_return, cost_return, self._spec.cost_limits, self._spec.constraint_names),
       )
+
+  def warn_if_not_drawn(self) -> None:
+    """Says before the run that `record` will fail."""
+    if (problem := trial.find_drawing_problem(self._environment, _PICTURE_SIZE)) is not None:
+      logging.warning('There will be no video: %s Mend `render`, or bind experiment.with_video = False.', problem)
 
   def watch(self, number: int, num_steps: int | None = None) -> types.Recording:
     """Plays the first episode of evaluation `number`, or its first `num_steps` agent steps."""

@@ -14,6 +14,8 @@ from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit.agents import actor as actor_lib
 from lambda_kit.environments import spec as spec_lib
+from lambda_kit.environments import trial
+from lambda_kit.logs import diagnostics
 from lambda_kit.logs import symptoms as symptoms_lib
 from lambda_kit.training import environment_loop
 from lambda_kit.training import evaluation
@@ -139,16 +141,20 @@ def build(
   seeds = Seeds.derive(seed)
   with contextlib.ExitStack() as opened:  # Closes what was opened if anything fails.
     try:
-      environment = environment_factory(seed=seeds.environment)
+      environment = trial.make(environment_factory, seeds.environment)
       opened.callback(environment.close)
       spec = spec_lib.make_spec(environment, cost_limit)
+      trial.check(environment, spec)
+      diagnostics.Diagnostics(
+        spec.cost_limits, spec.num_actions, spec.constraint_names, symptoms
+      )  # Refuses wrong ones.
       builder = agent.build(spec)
       replay = builder.make_replay(environment_steps, seeds.replay)
       learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)
       actor = actor_lib.Actor(
         builder.make_actor_core(evaluation=False), learner, seeds.actor, builder.make_adder(replay, learner)
       )
-      evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
+      evaluation_environment = trial.make(environment_factory, seeds.evaluation_environment)
       opened.callback(evaluation_environment.close)
       evaluation_actor = actor_lib.Actor(builder.make_actor_core(evaluation=True), learner, seeds.evaluation_actor)
       evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, spec, evaluation_episodes)

@@ -57,7 +57,7 @@ class RolloutLoop(environment_loop.Loop):
     cores = len(os.sched_getaffinity(0))
     if num_processes > cores:
       raise ValueError(
-        f'RolloutLoop.num_processes = {num_processes} is more than the {cores} cores that this '
+        f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
         'machine offers: more processes would wait for each other.'
       )
     if steps_per_epoch % num_environments:

@@ -48,6 +48,8 @@ def train(
     The rows of all evaluations, including those before the run was resumed.
   """
   folder = pathlib.Path(workdir)
+  if experiment.settings.with_video:
+    experiment.evaluator.warn_if_not_drawn()
   with lock.WorkdirLock(folder):
     return _train(experiment, folder, _record_start(experiment, folder, allow_config_change))
 
@@ -133,8 +135,11 @@ def _train(
       print('Filming an episode.')
       preview = video.Preview()
       frames = experiment.evaluator.record(len(rows) - 1)
-      video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
-      tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
+      try:
+        video.write_video(preview.passing(frames), folder / 'video.mp4', _FPS)
+        tensorboard.write_image('evaluation/video', preview.gif(_FPS), loop.state.environment_steps)
+      except errors.UserError as error:  # The environment can't be drawn.
+        logging.warning('There is no video: %s', error)
   except BaseException:
     # After Ctrl-C or an error, too: the results so far are worth keeping.
     try:

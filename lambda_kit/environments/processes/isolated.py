@@ -20,7 +20,9 @@ from lambda_kit.environments.processes import worker as worker_lib
 
 
 class EnvironmentFailure(errors.UserError):
-  """An environment raised an error or hung, or its process died. The message says which and, if known, where."""
+  """An environment raised an error or hung, or its process died. The first line of the message says which, the others
+  where, if it is known.
+  """
 
 
 @gin.register
@@ -73,7 +75,7 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self.close()
       raise EnvironmentFailure(
-        f'The environment could not be built (start_timeout = {start_timeout} s).\n{failure}'
+        f'The environment could not be built (start_timeout = {start_timeout} s): {failure}'
       ) from None
     except BaseException:
       self.close()
@@ -175,7 +177,7 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self._drop_worker()
       raise EnvironmentFailure(
-        f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s).\n{failure}'
+        f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s): {failure}'
       ) from None
     except BaseException:
       self._drop_worker()  # Interrupted: its late answer would be mistaken for the next command's.

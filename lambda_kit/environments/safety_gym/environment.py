@@ -6,6 +6,7 @@ from dm_env import specs
 import numpy as np
 
 import gin
+from lambda_kit import errors
 from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
@@ -62,9 +63,9 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
   ):
     observations = tuple(observations)
     if not observations or any(name not in _SOURCES for name in observations):
-      raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
+      raise errors.SetupError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
     if not constraints:
-      raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
+      raise errors.SetupError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
     super().__init__(seed, task, tuple(constraints))
     self._simulation = simulation_lib.Simulation(
       task, episode_length=episode_length, frameskip_probability=frameskip_probability
@@ -73,7 +74,7 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     self._observations = observations
     self._lidar_powers = np.asarray(lidar_powers, float)
     if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
-      raise ValueError(
+      raise errors.SetupError(
         f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, and which of its entries are '
         'lidar readings is unknown. Leave lidar_powers empty: ().'
       )
@@ -163,14 +164,16 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
         known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})
-        raise ValueError(
+        raise errors.SetupError(
           f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.'
         )
 
   def _find_camera_pose(self) -> tuple[Sequence[float], float]:
     robot = self._task.agent_name
     if robot not in ORIGINAL_CAMERAS:
-      raise ValueError(f'The original Safety-Gym has no robot {robot!r}; set SafetyGymnasium.original_camera = False.')
+      raise errors.SetupError(
+        f'The original Safety-Gym has no robot {robot!r}; set SafetyGymnasium.original_camera = False.'
+      )
     return ORIGINAL_CAMERAS[robot]
 
   def _adjust_world(self) -> None:

@@ -34,7 +34,7 @@ class HazardLidar:
     """
     if farthest > max_distance - radius:
       raise errors.SetupError(
-        f'HazardLidar.farthest = {farthest} must be at most {max_distance - radius:g}, beyond which the '
+        f'HazardLidar.farthest = {farthest} must be positive, and at most {max_distance - radius:g}, beyond which the '
         'lidar sees nothing.'
       )
     self._readings = slice(first, first + num_bins)
@@ -43,7 +43,7 @@ class HazardLidar:
   def __call__(self, observation: types.Observation) -> types.Array:
     """Maps 'vector' [..., D] to margins [..., 1]."""
     if 'vector' not in observation or observation['vector'].shape[-1] < self._readings.stop:
-      raise ValueError(
+      raise errors.SetupError(
         f'HazardLidar reads entries {self._readings.start} to {self._readings.stop - 1} of the vector, which this '
         'environment does not observe: choose a size for vectors, or --parts=observe_both.'
       )
