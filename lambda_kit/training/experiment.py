@@ -145,9 +145,8 @@ def build(
       opened.callback(environment.close)
       spec = spec_lib.make_spec(environment, cost_limit)
       trial.check(environment, spec)
-      diagnostics.Diagnostics(
-        spec.cost_limits, spec.num_actions, spec.constraint_names, symptoms
-      )  # Refuses wrong ones.
+      # Refuses symptoms that don't fit; the run makes its own.
+      diagnostics.Diagnostics(spec.cost_limits, spec.num_actions, spec.constraint_names, symptoms)
       builder = agent.build(spec)
       replay = builder.make_replay(environment_steps, seeds.replay)
       learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)

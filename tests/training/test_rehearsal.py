@@ -95,7 +95,7 @@ def test_the_duration_is_that_of_updates_steps_and_evaluations():
 def test_what_would_die_at_its_first_update_is_refused(agent, bindings, message):
   with pytest.raises(errors.UserError, match=message) as caught:
     _rehearse(*bindings, agent=agent)
-  assert len(str(caught.value).splitlines()) == 1
+  assert len(configuration.format_error(caught.value).splitlines()) == 1
 
 
 def test_any_other_error_is_one_sentence(monkeypatch):
