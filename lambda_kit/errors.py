@@ -1,5 +1,8 @@
 """Errors that commands print without a stack trace."""
 
+from collections.abc import Iterator
+import contextlib
+
 
 class UserError(Exception):
   """An error that a user can correct. The message names the cause and the remedy."""
@@ -7,3 +10,19 @@ class UserError(Exception):
 
 class SetupError(UserError, ValueError):
   """Parts don't fit together, or don't fit the environment."""
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+  """Turns any error into a one-sentence `SetupError`, with the error as its cause; a `UserError` is one already.
+
+  Args:
+    what: The beginning of the sentence, such as 'The first update would fail'.
+  """
+  try:
+    yield
+  except UserError:
+    raise
+  except Exception as error:
+    reason = (str(error).splitlines() or [''])[0]
+    raise SetupError(f'{what} with {type(error).__name__}: {reason} (--traceback shows where.)') from error

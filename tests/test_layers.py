@@ -11,6 +11,7 @@ _LAYERS = (
   'types',
   'resources',
   'errors',
+  'ranges',
   'files',
   'signals',
   'core',

@@ -8,12 +8,15 @@ import numpy as np
 from PIL import Image
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
 
 
 @gin.register
+@ranges.checked
 class GymnasiumTask(episodic.EpisodicEnvironment):
   """Adapts a gymnasium environment with costs in `info`, or whose `step` returns safety-gymnasium's six values.
 
@@ -35,21 +38,23 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     task: str,
     make: Callable[..., Any] | None = None,
     cost_keys: Sequence[str] = ('cost',),
-    episode_length: int | None = None,
+    episode_length: ranges.Count | None = None,
   ):
-    if episode_length is not None and episode_length < 1:
-      raise ValueError(f'GymnasiumTask.episode_length = {episode_length} must be at least 1.')
     super().__init__(seed, task, tuple(cost_keys))
-    self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
+    self._gymnasium = _make(make or _maker(task), task)
     self._task = task
     registered = getattr(self._gymnasium.spec, 'max_episode_steps', None)
     self._episode_length = min((length for length in (episode_length, registered) if length), default=None)
     self._time = 0  # Simulator steps since `begin`.
     self._leaves = _leaves(self._gymnasium.observation_space)
     if sum(_is_image(space) for _, space in self._leaves) > 1:
-      raise ValueError(f'{task} observes several pictures; one is supported.')
+      raise errors.SetupError(
+        f'{task} observes several pictures, and one is supported: write a wrapper that joins them.'
+      )
     if not hasattr(self._gymnasium.action_space, 'low'):
-      raise ValueError(f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).')
+      raise errors.SetupError(
+        f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).'
+      )
 
   def begin(self, seed: int) -> dict[str, np.ndarray]:
     observation, _ = self._gymnasium.reset(seed=seed)
@@ -112,11 +117,18 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   def _costs(self, info: dict[str, Any]) -> np.ndarray:
     missing = [key for key in self.constraint_names if key not in info]
     if missing:
-      raise ValueError(
+      raise errors.SetupError(
         f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
         'GymnasiumTask.cost_keys, or choose a task that has costs.'
       )
-    return np.array([float(info[key]) for key in self.constraint_names])
+    try:
+      return np.array([float(info[key]) for key in self.constraint_names])
+    except (TypeError, ValueError):
+      costs = {key: info[key] for key in self.constraint_names}
+      raise errors.SetupError(
+        f'{self._task} reports the costs {costs} in `info`, and each has to be one number: split costs with several '
+        'numbers, and name their keys in GymnasiumTask.cost_keys.'
+      ) from None
 
   def _convert(self, observation: Any) -> dict[str, np.ndarray]:
     result, numbers = {}, []
@@ -133,12 +145,23 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     return result
 
 
+def _make(make: Callable[..., Any], task: str) -> Any:
+  """Makes the environment, with pictures if it has any."""
+  try:
+    return make(task, render_mode='rgb_array')
+  except TypeError as error:
+    if 'render_mode' not in str(error):
+      raise
+    return make(task)
+
+
 def _maker(task: str) -> Callable[..., Any]:
   try:
     import gymnasium
   except ImportError as error:
     raise loading.SimulatorMissing(
-      f'{task} needs gymnasium, which is not installed here ({error}). Install it: {loading.INSTALL}.'
+      f'{task} needs gymnasium, which is not installed here ({error}). Install it by `pip install gymnasium`, or with '
+      f'the Safety-Gymnasium tasks: {loading.INSTALL}.'
     ) from error
   if task.startswith('Safety') and task not in gymnasium.registry:
     from lambda_kit.environments.safety_gym import making
@@ -154,7 +177,7 @@ def _leaves(space: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...
   if hasattr(space, 'spaces') and hasattr(space.spaces, 'items'):
     return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*path, key))]
   if not hasattr(space, 'low'):
-    raise ValueError(f'Observations in {space} are not supported: only boxes and dictionaries of them.')
+    raise errors.SetupError(f'Observations in {space} are not supported: only boxes and dictionaries of them.')
   return [(path, space)]
 
 

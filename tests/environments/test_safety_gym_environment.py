@@ -128,7 +128,9 @@ def test_powers_of_lidars_follow_the_vector():
 
 @pytest.mark.parametrize('powers', [(0,), (8, -1), 8])
 def test_powers_of_lidars_are_positive_numbers(powers):
-  with pytest.raises(ValueError, match='lidar_powers must be a tuple of positive numbers'):
+  with pytest.raises(
+    ValueError, match='lidar_powers = .* should be a sequence in which each is a finite number, more than 0'
+  ):
     _make(lidar_powers=powers)
 
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from lambda_kit import core
-from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import devices as devices_lib
 from lambda_kit.agents.lambda_ import held_out as held_out_lib
@@ -268,10 +267,5 @@ def _start_states(states: types.Nest, count: int | None, key: core.Key) -> tuple
   available = batch_size * length
   if count is None:
     return flat, jnp.arange(available) // length
-  if count > available:
-    raise errors.SetupError(
-      f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
-      'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.'
-    )
   chosen = jax.random.choice(key, available, (count,), replace=False)
   return jax.tree.map(lambda x: x[chosen], flat), chosen // length
