@@ -12,6 +12,7 @@ _LAYERS = (
   'resources',
   'errors',
   'files',
+  'reading',
   'core',
   'environments',
   'replay',

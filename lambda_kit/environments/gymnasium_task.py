@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 import gin
+from lambda_kit import errors
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
@@ -134,6 +135,11 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
 
 
 def _maker(task: str) -> Callable[..., Any]:
+  if ':' in task:  # gymnasium would import the module before it, although no gin file has an import statement.
+    module, _, name = task.partition(':')
+    raise errors.SetupError(
+      f'GymnasiumTask.task = {task!r} names a module. Write `import {module}` in a gin file, and TASK = {name!r}.'
+    )
   try:
     import gymnasium
   except ImportError as error:
