@@ -8,6 +8,7 @@ too late is a `ConfigurationError`, with a line for each problem: what, where, a
 
 from collections.abc import Iterable, Mapping, Sequence
 import difflib
+import itertools
 import math
 import os
 import re
@@ -126,11 +127,15 @@ def save_config(path: str | os.PathLike[str]) -> None:
 
 
 def differing_lines(before: str, after: str) -> list[str]:
-  """The difference between two texts of `resolved_config`: lines after '- ' and '+ '. Comments are ignored."""
+  """The difference between two texts of `resolved_config`: lines after '- ' and '+ '. Comments are ignored.
+
+  Not by `difflib.ndiff`, which takes hours for some texts of a few thousand lines.
+  """
   strip = lambda text: [
     re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines() if line and line[0] != '#'
   ]
-  return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
+  lines = difflib.unified_diff(strip(before), strip(after), lineterm='', n=0)
+  return [f'{line[0]} {line[1:]}' for line in itertools.islice(lines, 2, None) if line[0] in '+-']  # After two headers.
 
 
 def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, Any] | None = None) -> None:
