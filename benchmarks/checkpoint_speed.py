@@ -87,6 +87,7 @@ class _Run:
         loop=self._loop,
         diagnostics=_StandIn(save=dict),
         evaluations=[],
+        logs=_StandIn(save=dict, sync=lambda: None),
       ),
       every_steps=1,
       every_seconds=1e9,

@@ -4,6 +4,36 @@ from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+import stat
+
+from lambda_kit import errors
+
+
+class NotPlainError(errors.UserError):
+  """Something else is where a file or a folder would be written."""
+
+
+def refuse_others(path: pathlib.Path) -> None:
+  """Raises `NotPlainError` unless a path is a file, a folder, or absent: nothing is written through links or pipes."""
+  try:
+    mode = path.lstat().st_mode
+  except FileNotFoundError:
+    return
+  if stat.S_ISLNK(mode):
+    raise NotPlainError(
+      f'{path} is a symbolic link to {os.readlink(path)}, and links inside a workdir are not followed for writing. '
+      'Put the file or folder itself there; the whole workdir may be a link.'
+    )
+  if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    raise NotPlainError(f'{path} is neither a file nor a folder. Remove it, or choose another workdir.')
+
+
+def make_folder(folder: pathlib.Path) -> None:
+  """Makes a folder and its parents, so that their names survive a power failure."""
+  missing = [path for path in (folder, *folder.parents) if not path.exists()]
+  folder.mkdir(parents=True, exist_ok=True)
+  for path in missing:
+    sync_folder(path.parent)
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
@@ -21,7 +51,7 @@ def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   The file extension is the same, for programs that choose a format by it.
   """
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
+  make_folder(path.parent)
   partial = path.with_name(f'.{path.stem}.{os.getpid()}.partial{path.suffix}')
   try:
     yield partial

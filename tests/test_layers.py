@@ -13,6 +13,7 @@ _LAYERS = (
   'errors',
   'files',
   'reading',
+  'signals',
   'core',
   'environments',
   'replay',

@@ -5,6 +5,7 @@ import itertools
 import pathlib
 from typing import Any
 
+from absl import logging
 from matplotlib import artist
 from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
@@ -47,7 +48,7 @@ def learning_curve(
     title: Title above the panels.
   """
   logs = {kind: workdir / f'{kind}.jsonl' for kind in ('episode', 'evaluation')}
-  rows = {kind: rows_lib.read_jsonl(log) for kind, log in logs.items() if log.exists()}
+  rows = {kind: _read(log, len(constraint_names)) for kind, log in logs.items() if log.exists()}
   figure = make_figure(rows, cost_limit, constraint_names, title)
   with files.replacing(path) as partial:
     figure.savefig(partial, format='png')
@@ -113,6 +114,33 @@ def make_figure(
   if title:
     figure.suptitle(title, color=_TEXT_COLOR, fontsize=13, fontweight='bold')
   return figure
+
+
+def _read(log: pathlib.Path, num_constraints: int) -> Rows:
+  """Returns the rows of a log that can be drawn. Others are told: a damaged row must not end a run."""
+  rows = rows_lib.read_jsonl(log)
+  sizes = [_num_costs(row) for row in rows]
+  count = num_constraints or next((size for size in sizes if size), 0)
+  if num_bad := sum(size != count for size in sizes):
+    logging.warning(
+      '%s: %d of %d rows have no numbers to draw, and are left out of the curve.', log, num_bad, len(rows)
+    )
+  return [row for row, size in zip(rows, sizes, strict=True) if size == count]
+
+
+def _num_costs(row: dict[str, Any]) -> int | None:
+  """Returns C of a row; None if numbers are missing, of another kind, or don't fit together."""
+  try:
+    shape = tables.as_floats(row['cost_return']).shape
+    fits = tables.as_floats(row['episode_return']).shape == (1,)
+    fits &= row.get('cost_regret') is None or tables.as_floats(row['cost_regret']).shape == shape
+    if row.get('episode_returns') or row.get('cost_returns'):
+      num_episodes = len(row['episode_returns'])
+      fits &= np.shape(np.asarray(row['episode_returns'], np.float64)) == (num_episodes,)
+      fits &= np.shape(np.asarray(row['cost_returns'], np.float64)) == (num_episodes, *shape)
+  except (KeyError, TypeError, ValueError, OverflowError):
+    return None
+  return shape[0] if fits and len(shape) == 1 else None
 
 
 def _columns(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,13 +1,17 @@
 """`run.json` in a workdir: what the run is, its versions, how long it has worked, and whether it is finished.
 
 Training writes it, for the first time before the first step. Reports and sweeps identify a run by it and by nothing
-else in a workdir.
+else in a workdir. It holds the run's id, which all other files of the run carry, too, the checksum of `config.gin`, and
+a checksum of itself.
 """
 
+from collections.abc import Mapping
 import dataclasses
 import datetime
+import hashlib
 import json
 import pathlib
+import secrets
 from typing import Any
 
 from lambda_kit import errors
@@ -18,6 +22,7 @@ from lambda_kit.analysis import versions as versions_lib
 from lambda_kit.analysis.metrics import protocols
 
 NAME = 'run.json'
+_KEY = 'sha256'
 _LARGEST = 2**53  # Beyond it, whole numbers have no exact floats.
 
 
@@ -59,12 +64,19 @@ class RunRecord:
   optimum: Optimum | None = None  # Of the task; None if it is unknown.
   seconds: float = 0.0  # Of work so far, summed over the run's processes.
   finished: Finished | None = None
+  run_id: str | None = None  # Runs had none at first.
+  config_sha256: str | None = None  # Of config.gin.
+  begun: bool = True  # From the first checkpoint on, which is saved before the first step.
 
   def going_on(self, before: 'RunRecord') -> 'RunRecord':
     """Returns the record of a resumed run, whose record was `before`."""
+    if not before.begun:
+      return dataclasses.replace(self, run_id=before.run_id)
     past = Earlier(before.identity.config_hash, before.versions)
     changed = past != Earlier(self.identity.config_hash, self.versions)
-    return dataclasses.replace(self, earlier=before.earlier + (past,) * changed, seconds=before.seconds)
+    return dataclasses.replace(
+      self, earlier=before.earlier + (past,) * changed, seconds=before.seconds, run_id=before.run_id, begun=before.begun
+    )
 
   def after(self, seconds: float) -> 'RunRecord':
     """Returns the record after further work."""
@@ -76,13 +88,18 @@ class RunRecord:
     return dataclasses.replace(self, finished=Finished(now, environment_steps))
 
 
+def new_id() -> str:
+  """Returns the id of a new run."""
+  return secrets.token_hex(8)
+
+
 def write(folder: pathlib.Path, record: RunRecord) -> None:
   """Writes the record of a workdir, complete or not at all."""
   identity = {**dataclasses.asdict(record.identity), 'protocol': record.identity.protocol.to_json()}
   others = dataclasses.asdict(record)
   del others['identity']
   try:
-    files.write_atomically(folder / NAME, json.dumps({**identity, **others}, indent=1) + '\n')
+    files.write_atomically(folder / NAME, _seal({**identity, **others}))
   except OSError as error:
     raise OSError(
       error.errno, f'The record of the run can not be written: {error.strerror or error}', str(folder / NAME)
@@ -96,7 +113,13 @@ def read(folder: pathlib.Path) -> RunRecord:
     RecordError: It is missing or damaged.
   """
   try:
-    return _parse(reading.read_json(folder / NAME))
+    text = reading.read_bytes(folder / NAME, reading.MAX_JSON)
+    value = reading.parse_json(text)
+    record = _parse(value)
+    # Records that are older than checksums have none.
+    if (record.run_id is not None or _KEY in value) and text != _seal(value).encode():
+      raise RecordError(f'{NAME} is damaged (its checksum does not match), so nobody knows what ran')
+    return record
   except FileNotFoundError as error:
     raise RecordError(f'there is no {NAME}, so nobody knows what ran') from error
   except RecordError:
@@ -107,6 +130,13 @@ def read(folder: pathlib.Path) -> RunRecord:
     raise RecordError(f'{NAME} is damaged (it has no {error.args[0]!r}), so nobody knows what ran') from error
   except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
     raise RecordError(f'{NAME} is damaged ({type(error).__name__}: {error}), so nobody knows what ran') from error
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+  """Returns the text of a record with its checksum."""
+  content = {name: item for name, item in value.items() if name != _KEY}
+  checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+  return json.dumps({**content, _KEY: checksum}, indent=1) + '\n'
 
 
 def is_finished(folder: pathlib.Path) -> bool:
@@ -144,6 +174,10 @@ def _parse(value: Any) -> RunRecord:
     _optimum(value.get('optimum')),  # Records had none at first.
     float(seconds),
     None if finished is None else Finished(_typed(finished, 'time', str), _whole(finished, 'environment_steps')),
+    # Records had none of these at first.
+    _optional_text(value, 'run_id'),
+    _optional_text(value, 'config_sha256'),
+    _typed(value, 'begun', bool) if 'begun' in value else True,
   )
 
 
@@ -180,6 +214,10 @@ def _text(value: Any) -> str:
   if not isinstance(value, str):
     raise TypeError(f'{value!r} is not text')
   return value
+
+
+def _optional_text(value: dict[str, Any], name: str) -> str | None:
+  return None if value.get(name) is None else _typed(value, name, str)
 
 
 def _whole(value: dict[str, Any], name: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lambda_kit import reading
+from lambda_kit.analysis import rows as rows_lib
 
 # Called with the number of a line and what is wrong with it.
 OnBadLine = Callable[[int, str], None]
@@ -54,6 +55,9 @@ def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple
       steps = number(row.get('environment_steps')) if isinstance(row, dict) else None
       if steps is None or not 0 <= steps < _MAX_STEPS:
         on_bad_line(count, f'no row with environment_steps: {line[:60]!r}')
+        continue
+      if rows_lib.is_broken(row, line):
+        on_bad_line(count, f'its checksum does not match: {line[:60]!r}')
         continue
       row['environment_steps'] = int(steps)
       yield count, row

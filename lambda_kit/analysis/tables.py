@@ -19,7 +19,7 @@ def evaluation_table(
 
   Args:
     rows: Rows of kind 'evaluation'. Standard deviations are over evaluation episodes, and left out for rows that don't
-      hold single episodes.
+      hold single episodes. If any episode failed, a column has their number.
     cost_limit: One limit for all constraints, or one for each.
     constraint_names: Names of the C costs, shown if there are several.
   """
@@ -34,18 +34,22 @@ def evaluation_table(
     table.add_column(f'{label}\nlimit {limit:g}', justify='right')
     table.add_column()  # The mark: ok or over.
   table.add_column('cost regret', justify='right')
-  for row in rows:
+  failed = [row.get('failed_episodes', 0) for row in rows]
+  if any(failed):
+    table.add_column('failed\nepisodes', justify='right')
+  for row, num_failed in zip(rows, failed, strict=True):
     cost_return = as_floats(row['cost_return'])
     deviations = _deviations(row.get('cost_returns'), (count,))
     costs = []
     for cost, deviation, limit in zip(cost_return, deviations, limits):
       costs.append(_mean_and_deviation(cost, deviation, 1))
-      costs.append('ok' if within(cost, limit) else 'over')
+      costs.append('ok' if within(cost, limit) else 'unknown' if has_failed(row) else 'over')
     episode_return = _mean_and_deviation(
       as_floats(row['episode_return'])[0], _deviations(row.get('episode_returns'), ()), 2
     )
     regret = '  '.join(f'{value:.4f}' for value in as_floats(row.get('cost_regret')))
-    table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret)
+    failures = [str(num_failed or '')] if any(failed) else []
+    table.add_row(f'{row["environment_steps"]:,}', episode_return, *costs, regret, *failures)
   output = io.StringIO()
   # Wider than any table, so that lines are never wrapped.
   console = rich_console.Console(file=output, width=1000, force_terminal=False, legacy_windows=False, color_system=None)
@@ -75,13 +79,18 @@ def within(cost_return: float, limit: float) -> bool:
   return bool(cost_return <= limit)
 
 
+def has_failed(row: dict[str, Any]) -> bool:
+  """Whether all episodes of an evaluation failed, so that its row has no score."""
+  return row['episode_return'] is None and row.get('failed_episodes', 0) > 0
+
+
 def as_floats(value: Any) -> np.ndarray:
   """Returns a scalar or vector of a row as a vector, with NaN for missing and non-finite values."""
   return np.atleast_1d(np.asarray(value, np.float64))
 
 
 def _deviations(episodes: Any, shape: tuple[int, ...]) -> types.Array:
-  return np.full(shape, np.nan) if episodes is None else np.std(np.asarray(episodes, np.float64), axis=0)
+  return np.std(np.asarray(episodes, np.float64), axis=0) if episodes else np.full(shape, np.nan)
 
 
 def _mean_and_deviation(mean: float, deviation: float, digits: int) -> str:

@@ -17,10 +17,12 @@ import pathlib
 from absl import flags
 
 from lambda_kit import resources
+from lambda_kit.analysis import run_record
 from lambda_kit.commands import launching
 from lambda_kit.config import configuration
 from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.training import experiment as experiment_lib
+from lambda_kit.training import workdir as workdir_lib
 
 _ROOT = resources.root()
 
@@ -57,9 +59,11 @@ def main(argv: list[str]) -> None:
   launching.begin(argv)
   workdir = pathlib.Path(_WORKDIR.value)
   with launching.explained('Interrupted.'):
-    config = workdir / 'config.gin'
+    config = workdir / workdir_lib.CONFIG
     if not config.is_file():
       raise FileNotFoundError(f'{workdir} holds no run: it has no config.gin. Name the folder of one with --workdir.')
+    if (workdir / run_record.NAME).exists():  # The first runs had none.
+      workdir_lib.check_config(workdir, workdir_lib.read_record(workdir))
     configuration.parse(
       [str(config), *launching.GIN_FILE.value],
       launching.GIN_BINDINGS.value,

@@ -17,6 +17,7 @@ import jax
 from lambda_kit import components  # noqa: F401 (registers)
 from lambda_kit import errors
 from lambda_kit import resources
+from lambda_kit import signals
 from lambda_kit.config import configuration
 
 GIN_FILE = flags.DEFINE_multi_string(
@@ -40,7 +41,7 @@ def begin(argv: list[str]) -> None:
     logging.set_verbosity(logging.WARNING)  # Absl's own default in a program is INFO.
   if len(argv) > 1:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}. Name gin files with --gin_file=...')
-  signal.signal(signal.SIGTERM, _end_like_ctrl_c)
+  signals.raise_end_requested()
   sys.unraisablehook = _interrupt_again
   # JAX adds its options at run time. None: neither a flag nor the environment sets it.
   if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
@@ -49,17 +50,21 @@ def begin(argv: list[str]) -> None:
 
 @contextlib.contextmanager
 def explained(when_interrupted: str) -> Iterator[None]:
-  """On Ctrl-C, SIGTERM and errors that a user can correct, ends the process with one line and no stack trace.
+  """On Ctrl-C, signals of schedulers and errors that a user can correct, ends the process with one line.
+
+  The exit codes are those of `lambda_kit.signals`, and 1 after an error.
 
   Args:
-    when_interrupted: What to print on Ctrl-C and SIGTERM.
+    when_interrupted: What to print on Ctrl-C and signals.
   """
   try:
     yield
-  except KeyboardInterrupt:
-    print(when_interrupted, file=sys.stderr)
-    logging.flush()
-    os._exit(130)
+  except KeyboardInterrupt as interrupt:
+    signals.ignore()
+    with contextlib.suppress(OSError):  # After SIGHUP, there may be no terminal.
+      print(when_interrupted, file=sys.stderr)
+      logging.flush()
+    os._exit(signals.exit_code(interrupt))
   except (errors.UserError, OSError, ValueError) as error:
     explains = isinstance(error, (errors.UserError, OSError)) or configuration.is_refused_value(error)
     if TRACEBACK.value or not explains:
@@ -77,17 +82,13 @@ def _keep_compiled_programs(folder: pathlib.Path) -> None:
     jax.config.update('jax_compilation_cache_dir', str(folder))
 
 
-def _end_like_ctrl_c(signum, frame):
-  del signum, frame
-  raise KeyboardInterrupt
-
-
 def _interrupt_again(unraisable: Any) -> None:
   """Repeats an interrupt that came where Python ignores exceptions: during garbage collection or in `__del__`."""
   if not isinstance(unraisable.exc_value, KeyboardInterrupt):
     sys.__unraisablehook__(unraisable)
     return
+  number = signal.SIGTERM if isinstance(unraisable.exc_value, signals.EndRequested) else signal.SIGINT
   # With a delay, because here it would be ignored again.
-  again = threading.Timer(0.02, signal.pthread_kill, (threading.main_thread().ident, signal.SIGTERM))
+  again = threading.Timer(0.02, signal.pthread_kill, (threading.main_thread().ident, number))
   again.daemon = True
   again.start()

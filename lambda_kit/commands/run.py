@@ -6,6 +6,7 @@
   lambda-kit run --gin_file=gin/sg6_pointgoal1.gin --gin_file=gin/sizes/quick.gin
   lambda-kit run --task=grid --gin_bindings="ENVIRONMENT_STEPS = 5000"
   lambda-kit run --workdir=runs/grid-20260101-120000           # Resumes this run.
+  lambda-kit run --workdir=runs/grid-20260101-120000 --restart # Moves it aside, and starts it anew.
 
 The run writes to its workdir: run.json (what the run is, and whether it is finished), config.gin (all bindings),
 operative_config.gin (all values used), logs (JSON lines and TensorBoard), evaluations as a table, a learning curve and
@@ -16,11 +17,13 @@ been stopped.
 from collections.abc import Sequence
 import datetime
 import pathlib
+import tempfile
 
 from absl import flags
 from absl import logging
 
 from lambda_kit import resources
+from lambda_kit.analysis import run_record
 from lambda_kit.commands import launching
 from lambda_kit.commands import list as list_lib
 from lambda_kit.config import axes
@@ -29,6 +32,7 @@ from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import hosts
 from lambda_kit.training import rehearsal
 from lambda_kit.training import train as train_lib
+from lambda_kit.training import workdir as workdir_lib
 
 _ROOT = resources.root()
 
@@ -52,6 +56,12 @@ _WORKDIR = flags.DEFINE_string(
 )
 _ALLOW_CONFIG_CHANGE = flags.DEFINE_bool(
   'allow_config_change', False, 'Resume a run even if its configuration has changed.'
+)
+_RESTART = flags.DEFINE_bool(
+  'restart',
+  False,
+  'Start a new run in a --workdir that holds one already. What is there is moved to <workdir>.before-1, or the next '
+  'free number; nothing is deleted.',
 )
 _DRY_RUN = flags.DEFINE_bool(
   'dry_run',
@@ -79,9 +89,13 @@ def _named_files() -> tuple[str | None, list[str]]:
     files += [library.find(name, where) for name in names if name]
   if _TASK.value:
     return library.find(_TASK.value, [axes.Axis.TASK]), files
-  saved = pathlib.Path(_WORKDIR.value or '') / 'config.gin'
+  saved = pathlib.Path(_WORKDIR.value or '') / workdir_lib.CONFIG
   if not files and _WORKDIR.value and saved.is_file():
+    if not _ALLOW_CONFIG_CHANGE.value and not _RESTART.value:
+      workdir_lib.check_config(saved.parent, workdir_lib.read_record(saved.parent))
     return str(saved), files
+  if not files and (saved.parent / run_record.NAME).exists():
+    raise axes.ConfigurationError(f'{saved} is missing: name the experiment, such as with --task=pointgoal1.')
   if not files:
     raise axes.ConfigurationError('No experiment was named: give --task=pointgoal1 or another of --list.')
   return None, files
@@ -94,11 +108,10 @@ def _default_workdir(names: Sequence[str]) -> pathlib.Path:
 
 def _prepare_workdir(folder: pathlib.Path) -> None:
   """Refuses a folder that can't be written to, before anything is built."""
-  probe = folder / '.writable'
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    probe.write_text('')
-    probe.unlink()
+    with tempfile.TemporaryFile(dir=folder):
+      pass
   except OSError as error:
     raise OSError(f'Cannot write to the workdir {folder}: {error.strerror}. Choose another with --workdir.') from error
 
@@ -135,11 +148,14 @@ def main(argv: list[str]) -> None:
         measured = rehearsal.rehearse(experiment)
       print(f'Dry run: everything was built, acted, learned and was evaluated.\n{measured.describe()}')
       return
-    with hosts.workdir_of_process(workdir) as folder:
+    with hosts.workdir_of_process(workdir, copies=not _RESTART.value) as folder:
+      is_new = not folder.exists()
       _prepare_workdir(folder)
       try:
         with experiment_lib.build() as experiment:
+          if _RESTART.value and (aside := workdir_lib.move_aside(folder)):
+            print(f'What was in {folder} is now in {aside}.')
           train_lib.train(experiment, folder, _ALLOW_CONFIG_CHANGE.value)
       finally:
-        if folder.is_dir() and not any(folder.iterdir()):
+        if is_new and folder.is_dir() and not any(folder.iterdir()):
           folder.rmdir()  # Nothing began.

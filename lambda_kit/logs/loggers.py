@@ -4,6 +4,7 @@ A row is a dict of scalars and small arrays, and always has 'environment_steps'.
   'episode'     one finished training episode: episode_return, cost_return [C], cost_regret, length, ...
   'evaluation'  means over E episodes, and the episodes themselves as `episode_returns` [E], `cost_returns` [E, C].
   'learner'     scalar metrics of the learner.
+  'diagnosis'   a warning about the run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,10 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.proto import summary_pb2
 
 from lambda_kit import core
+from lambda_kit import files
 from lambda_kit.analysis import rows as rows_lib
+
+KINDS = ('episode', 'evaluation', 'learner', 'diagnosis')
 
 # Rows hold these for each evaluation episode: distributions, not vectors over constraints.
 PER_EPISODE = ('episode_returns', 'cost_returns')
@@ -38,34 +42,45 @@ class JsonlLogger(core.Logger):
 
   JSON has no NaN and no infinities. They are written as null, which `np.asarray(values, float)` reads as NaN. Every row
   is flushed, so a crash can tear only the last line. A torn line is removed before the file is continued.
+
+  Args:
+    directory: Where the files are, or will be; created if needed.
+    suffix: Of the files' names.
+    run_id: Of the run, which seals its rows; see `analysis/rows.py`. By default they have no seal.
   """
 
-  def __init__(self, directory: str | os.PathLike, resume_from: int | None = None):
-    """Creates the directory if needed.
-
-    Args:
-      directory: Where the files are, or will be.
-      resume_from: Environment steps of the checkpoint that a run resumes from. Later rows are dropped: they describe
-        steps that will be taken again. By default all rows stay.
-    """
+  def __init__(self, directory: str | os.PathLike, suffix: str = '.jsonl', run_id: str | None = None):
     self._directory = pathlib.Path(directory)
+    self._suffix = suffix
+    self._run_id = run_id
     self._files: dict[str, BinaryIO] = {}
-    with _naming(self._directory):
+    with naming(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
-    if resume_from is not None:
-      for path in sorted(self._directory.glob('*.jsonl')):
-        with _naming(path):
-          _drop_rows_after(path, resume_from)
+
+  def path(self, kind: str) -> pathlib.Path:
+    """The file of a kind of rows."""
+    return self._directory / f'{kind}{self._suffix}'
 
   def write(self, kind: str, row: dict[str, Any]) -> None:
-    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False) + '\n'
-    path = self._directory / f'{kind}.jsonl'
-    with _naming(path):
+    self.append(kind, self.encode(row))
+
+  def encode(self, row: dict[str, Any]) -> bytes:
+    """Returns a row as a line of a file, with the time of this moment."""
+    line = json.dumps({**_to_json(row), 'time': time.time()}, allow_nan=False)
+    if self._run_id is not None:
+      line = rows_lib.seal(line, self._run_id)
+    return f'{line}\n'.encode()
+
+  def append(self, kind: str, line: bytes) -> None:
+    """Writes a row that is encoded already."""
+    path = self.path(kind)
+    with naming(path):
       if kind not in self._files:
+        files.refuse_others(path)
         _cut_torn_line(path)
         self._files[kind] = open(path, 'ab')
       try:
-        self._files[kind].write(line.encode())
+        self._files[kind].write(line)
         self._files[kind].flush()
       except OSError:
         # Part of the line may be on disk. Without an open file, the next write opens and repairs it.
@@ -96,7 +111,7 @@ class TensorBoardLogger(core.Logger):
         earlier files.
     """
     self._directory = pathlib.Path(directory)
-    with _naming(self._directory):
+    with naming(self._directory):
       self._directory.mkdir(parents=True, exist_ok=True)
       # The writer names its file by the second, and truncates it. Without a suffix, a quick restart would erase rows.
       self._writer = event_file_writer.EventsWriter(str(self._directory / 'events'), f'.{time.time_ns()}')
@@ -126,12 +141,12 @@ class TensorBoardLogger(core.Logger):
     self._write([summary_pb2.Summary.Value(tag=tag, image=image)], environment_steps)
 
   def close(self) -> None:
-    with _naming(self._directory):
+    with naming(self._directory):
       self._writer.close()
 
   def _write(self, values: list[summary_pb2.Summary.Value], step: int) -> None:
     event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=time.time(), step=step)
-    with _naming(self._directory):
+    with naming(self._directory):
       self._writer.write_event(event)
       self._writer.flush()
 
@@ -205,29 +220,6 @@ def _cut_torn_line(path: pathlib.Path) -> None:
       file.truncate(complete)
 
 
-def _drop_rows_after(path: pathlib.Path, environment_steps: int) -> None:
-  """Truncates a file after the last row that is not beyond a step. This works on a full disk, too.
-
-  Steps never decrease within a file. Unreadable lines after that row are dropped; `read_jsonl` reports those before.
-  """
-  end = size = rows = rubbish = 0  # Size to keep, size read, and the rows and other bytes between them.
-  with open(path, 'rb') as file:
-    for line in file:
-      size += len(line)
-      row = rows_lib.parse(line) if line.endswith(b'\n') else None
-      if row is not None and row.get('environment_steps', math.inf) <= environment_steps:
-        end, rows, rubbish = size, 0, 0
-      elif row is not None:
-        rows += 1
-      else:
-        rubbish += len(line)
-  if rubbish:
-    logging.warning('%s: %d bytes at its end are not rows, likely because of a crash; removed.', path, rubbish)
-  if end < size:
-    logging.info('%s: %d rows beyond step %d dropped.', path, rows, environment_steps)
-    os.truncate(path, end)
-
-
 _ADVICE = {
   errno.ENOSPC: 'The disk is full: free some space.',
   errno.EDQUOT: 'Your quota is used up: free some space.',
@@ -237,7 +229,7 @@ _ADVICE = {
 
 
 @contextlib.contextmanager
-def _naming(path: pathlib.Path) -> Iterator[None]:
+def naming(path: pathlib.Path) -> Iterator[None]:
   """Makes an `OSError` name the log that could not be written, and a remedy."""
   try:
     yield

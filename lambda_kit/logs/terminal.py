@@ -233,6 +233,10 @@ class TerminalLogger(core.Logger):
       parts.append(f'{label} {cost_return[i]:.1f} {sign} {limit:g}{mean}')
     if regret := _regret(row):
       parts.append(f'cost regret {regret}')
+    if failed := row.get('failed_episodes', 0):
+      parts.append(f'{failed} episodes failed')
+    if tables.has_failed(row):
+      parts = [f'no score, since all {failed} episodes failed']
     left = self._task.time_remaining
     pace = ', '.join(filter(None, [self._speed(), f'{datetime.timedelta(seconds=int(left))} left' if left else '']))
     return ' | '.join(
@@ -251,7 +255,7 @@ class TerminalLogger(core.Logger):
 
 def _means(rows: Iterable[dict[str, Any]]) -> tuple[float, np.ndarray]:
   """Returns the mean return and the mean cost return [C] of rows."""
-  returns = [float(row['episode_return']) for row in rows]
+  returns = [tables.as_floats(row['episode_return']) for row in rows]
   cost_returns = [tables.as_floats(row['cost_return']) for row in rows]
   return float(np.mean(returns)), np.mean(cost_returns, axis=0)
 

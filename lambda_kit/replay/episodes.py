@@ -1,6 +1,7 @@
 """Episodes, the unit of stored experience, and their files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import errno
 import io
@@ -48,6 +49,13 @@ class EpisodeFileError(errors.UserError, ValueError):
 
 class WrongTaskError(EpisodeFileError):
   """A file holds an episode of another task."""
+
+
+class Origin(NamedTuple):
+  """Which run wrote an episode, and as which one of its own. Files of datasets have none."""
+
+  run_id: str
+  number: int
 
 
 class Field(NamedTuple):
@@ -115,8 +123,9 @@ class Header:
         found.append(f'{name} is {ours} instead of {theirs}')
     return found
 
-  def to_json(self) -> str:
-    return json.dumps({'format': _FORMAT, 'version': _VERSION, **dataclasses.asdict(self)})
+  def to_json(self, origin: 'Origin | None' = None) -> str:
+    written = {'format': _FORMAT, 'version': _VERSION, **dataclasses.asdict(self)}
+    return json.dumps(written | ({} if origin is None else origin._asdict()))
 
   @classmethod
   def from_json(cls, text: str) -> 'Header':
@@ -193,16 +202,18 @@ def check(episode: Episode, header: Header) -> None:
 
 
 def write_episode(
-  path: str | os.PathLike, episode: Episode, header: Header, compress: bool = False, overwrite: bool = False
+  path: str | os.PathLike, episode: Episode, header: Header, compress: bool = False, origin: Origin | None = None
 ) -> None:
   """Writes an episode as an archive for `np.load`. The file gets its name only when it is complete and on disk.
+
+  A file of that name is not replaced: a `FileExistsError` is raised.
 
   Args:
     path: Its folder must exist.
     episode: Must fit the header.
     header: Goes into the file.
     compress: Whether to trade time for space: 6 MB of images become 1.3 MB in 0.15 s.
-    overwrite: Whether to replace a file of that name; if not, a `FileExistsError` is raised.
+    origin: Goes into the file, too.
   """
   check(episode, header)
   path = pathlib.Path(path)
@@ -210,13 +221,10 @@ def write_episode(
   try:
     try:
       with open(partial, 'wb') as file:
-        _write_arrays(file, {'header': np.array(header.to_json()), **_stored_arrays(episode)}, compress)
+        _write_arrays(file, {'header': np.array(header.to_json(origin)), **_stored_arrays(episode)}, compress)
         file.flush()
         os.fsync(file.fileno())
-      if overwrite:
-        os.replace(partial, path)
-      else:
-        _rename_to_new(partial, path)
+      _rename_to_new(partial, path)
       files.sync_folder(path.parent)
     finally:
       partial.unlink(missing_ok=True)
@@ -240,26 +248,43 @@ def read_episode(path: str | os.PathLike, expected: Header | None = None) -> tup
     EpisodeFileError: The file is damaged.
     WrongTaskError: It belongs to another task.
   """
-  with open(path, 'rb') as file:  # Outside the `try`: a missing file is not a damaged one.
-    try:
-      with zipfile.ZipFile(file) as archive:
-        header = Header.from_json(str(_read_array(archive, 'header')))
-        differences = header.differences(expected) if expected else []
-        if not differences:
-          known = {_SURPRISE} & {name.removesuffix('.npy') for name in archive.namelist()}
-          episode = Episode(**unflatten({name: _read_array(archive, name) for name in (*header.fields, *known)}))
-          check(episode, header)
-    except Exception as error:  # The zip and npy readers can raise anything on a damaged file.
-      raise EpisodeFileError(
-        f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
-        'Copy it again from its source; from a dataset, it may also be removed.'
-      ) from error
+  with _reading(path) as archive:
+    header = Header.from_json(str(_read_array(archive, 'header')))
+    differences = header.differences(expected) if expected else []
+    if not differences:
+      known = {_SURPRISE} & {name.removesuffix('.npy') for name in archive.namelist()}
+      episode = Episode(**unflatten({name: _read_array(archive, name) for name in (*header.fields, *known)}))
+      check(episode, header)
   if differences:
     raise WrongTaskError(
       f'{path} belongs to another task: {"; ".join(differences)}. Choose the dataset of this task, '
       'or configure the environment as it was when the file was written.'
     )
   return episode, header
+
+
+def read_origin(path: str | os.PathLike) -> Origin | None:
+  """Reads which run wrote a file; None if it is of a dataset, or of a run that is older than ids.
+
+  Raises:
+    EpisodeFileError: The file is damaged.
+  """
+  with _reading(path) as archive:
+    values = json.loads(str(_read_array(archive, 'header')))
+    return Origin(values['run_id'], values['number']) if 'run_id' in values else None
+
+
+@contextlib.contextmanager
+def _reading(path: str | os.PathLike) -> Iterator[zipfile.ZipFile]:
+  with open(path, 'rb') as file:  # Outside the `try`: a missing file is not a damaged one.
+    try:
+      with zipfile.ZipFile(file) as archive:
+        yield archive
+    except Exception as error:  # The zip and npy readers can raise anything on a damaged file.
+      raise EpisodeFileError(
+        f'{path} is damaged, or was not written by lambda_kit: {error or type(error).__name__}. '
+        'Copy it again from its source; from a dataset, it may also be removed.'
+      ) from error
 
 
 def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bool) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import time
 
+from lambda_kit import signals
 from lambda_kit.sweeps import errors
 from lambda_kit.sweeps import grid
 from lambda_kit.sweeps import interfaces
@@ -36,7 +37,8 @@ class HopelessError(errors.SweepError):
 class Supervisor:
   """Completes all unfinished runs.
 
-  A run that fails is resumed in another attempt, unless it has none left. A run that failed at once, that is without
+  A run that fails is resumed in another attempt, unless it has none left. One that was asked to end (its exit code says
+  so, see `lambda_kit.signals`) has not failed, if it made progress. A run that failed at once, that is without
   any progress, first waits for the other seeds of its configuration. If all of them fail at once, the fault is in what
   they share, and more attempts would be futile.
 
@@ -111,12 +113,17 @@ class Supervisor:
       self._on_change(status)
 
   def _end(self, status: RunStatus, ended: interfaces.Ended) -> None:
+    has_progressed = workdirs.steps_done(status.run.workdir) > status.steps_before
     if ended.code == 0:
       status.state, status.error, status.is_stuck = State.DONE, '', False
+    elif signals.means_later(ended.code) and not ended.reason:
+      status.attempts += not has_progressed  # Otherwise one that is never given any time would be started for ever.
+      status.error, status.is_stuck = 'was asked to end, and goes on', False
+      status.state = State.FAILED if status.attempts > self._max_retries else State.QUEUED
     else:
       status.attempts += 1
       status.error = ended.reason or workdirs.last_error(status.run.output, ended.code)
-      status.is_stuck = ended.code is not None and workdirs.steps_done(status.run.workdir) <= status.steps_before
+      status.is_stuck = ended.code is not None and not has_progressed
       status.state = State.FAILED if status.attempts > self._max_retries else State.QUEUED
     self._on_change(status)
 

@@ -1,11 +1,11 @@
 """What workdirs reveal to a sweep: whether a run is finished, its progress, and the cause of its end."""
 
 from collections.abc import Iterable
-import json
 import pathlib
 import re
 import signal
 
+from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.analysis import run_record
 from lambda_kit.config import configuration
 from lambda_kit.sweeps import errors
@@ -93,15 +93,13 @@ def _last_step(path: pathlib.Path) -> int:
     lines = _tail(path).splitlines()
   except OSError:
     return 0
-  for line in reversed(lines):
-    try:
-      return int(json.loads(line)['environment_steps'])
-    except (ValueError, KeyError, TypeError):  # Torn, or still being written.
-      continue
-  return 0
+  rows = (rows_lib.parse(line) for line in reversed(lines))  # The last may be torn, or still being written.
+  return next((row['environment_steps'] for row in rows if row is not None), 0)
 
 
 def _tail(path: pathlib.Path) -> bytes:
+  if not path.is_file():  # A FIFO would block, and a device would never end.
+    return b''
   with open(path, 'rb') as file:
     file.seek(max(0, path.stat().st_size - _TAIL))
-    return file.read()
+    return file.read(_TAIL)

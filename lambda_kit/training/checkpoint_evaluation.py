@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from lambda_kit import files
 from lambda_kit import types
 from lambda_kit.agents import actor as actor_lib
 from lambda_kit.analysis import calibration
 from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis import prediction
+from lambda_kit.analysis import run_record
 from lambda_kit.analysis import tables
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
@@ -23,6 +25,7 @@ from lambda_kit.training import environment_loop
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import exported
+from lambda_kit.training import workdir as workdir_lib
 from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import store as store_lib
 
@@ -68,6 +71,7 @@ def evaluate(
     exported.check_folder(export_to)
   print(f'Evaluating {checkpoint.path}')
   results, calibrated = folder / 'evaluation', f'{checkpoint.path.name}-calibration'
+  files.refuse_others(results)
   if num_calibrations:
     _calibrate(experiment, checkpoint, num_calibrations, results, calibrated)
     print(f'Details of the calibration are in {results / calibrated}.json and .png')
@@ -111,7 +115,9 @@ def evaluate(
 
 
 def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Checkpoint:
-  store = store_lib.CheckpointStore(folder / 'checkpoints')
+  has_record = (folder / run_record.NAME).exists()  # The first runs had none.
+  run_id = workdir_lib.read_record(folder).run_id if has_record else None
+  store = store_lib.CheckpointStore(folder / 'checkpoints', run_id=run_id)
   if step is not None:
     return store.at(step)
   checkpoint = store.newest() if which == NEWEST else store.best()
@@ -125,15 +131,17 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
   return checkpoint
 
 
-def _compare(folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary], checkpoint: store_lib.Checkpoint) -> bool:
+def _compare(
+  folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary | None], checkpoint: store_lib.Checkpoint
+) -> bool:
   """Returns whether the checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
   saved = checkpoint.state['evaluations'][-1]
-  row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(0))
+  row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(len(saved['cost_return'])))
   describe = lambda row: (
     f'return {row["episode_return"]!r}, cost return {row["cost_return"]!r} over {len(row["episode_returns"])} episodes'
   )
   if all(
-    np.array_equal(row[name], saved[name], equal_nan=True)
+    np.array_equal(np.asarray(row[name], float), np.asarray(saved[name], float), equal_nan=True)
     for name in ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')
   ):
     print(f'The score of the checkpoint is reproduced to the bit: {describe(saved)}.')

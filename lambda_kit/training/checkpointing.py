@@ -2,10 +2,12 @@
 
 An episode depends only on the learned variables and on its number, since environments and actors draw all noise from
 their seed and that number. So a run can be resumed at the end of any episode. The checkpointer takes a snapshot in
-memory at each of them. Snapshots go to disk at intervals, after evaluations, and when the run stops for any reason. A
-resumed run repeats the episode that was under way, to the bit.
+memory at each of them. Snapshots go to disk before the first step, at intervals, after evaluations, and when the run
+stops for any reason. A resumed run repeats the episode that was under way, to the bit.
 """
 
+from collections.abc import Callable
+import contextlib
 import pathlib
 import time
 from typing import Any, NamedTuple
@@ -14,8 +16,8 @@ import jax
 import numpy as np
 
 from lambda_kit import core
-from lambda_kit import files
 from lambda_kit.logs import diagnostics as diagnostics_lib
+from lambda_kit.logs import run_logs
 from lambda_kit.replay import archive as archive_lib
 from lambda_kit.replay import buffer as buffer_lib
 from lambda_kit.replay import episodes as episodes_lib
@@ -35,6 +37,7 @@ class Parts(NamedTuple):
   loop: environment_loop.Loop
   diagnostics: diagnostics_lib.Diagnostics
   evaluations: list[dict[str, Any]]  # Rows.
+  logs: run_logs.RunLogs
 
 
 class _Snapshot(NamedTuple):
@@ -53,36 +56,58 @@ class Checkpointer:
     every_steps: Environment steps between two writes.
     every_seconds: Seconds between two writes; whichever is due first counts.
     keep: Number of latest checkpoints to keep, in addition to the best safe one.
+    run_id: Of the run, which all files carry. None for runs that are older than ids.
+    writing: Entered for each write, which it may refuse.
   """
 
-  def __init__(self, folder: pathlib.Path, parts: Parts, every_steps: int, every_seconds: float, keep: int):
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    parts: Parts,
+    every_steps: int,
+    every_seconds: float,
+    keep: int,
+    run_id: str | None = None,
+    writing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+  ):
     self._folder = folder
     self._parts = parts
     self._every_steps, self._every_seconds = every_steps, every_seconds
-    self._store = store_lib.CheckpointStore(folder / 'checkpoints', keep)
+    self._writing = writing
+    self._store = store_lib.CheckpointStore(folder / 'checkpoints', keep, run_id, writing)
     self._saver = background.BackgroundSaver(self._store)
     self._replay: tuple[buffer_lib.EpisodeBuffer, archive_lib.ReplayArchive] | None = None
     if parts.replay is not None:
-      self._replay = parts.replay, archive_lib.ReplayArchive(folder / 'replay', parts.replay)
+      self._replay = parts.replay, archive_lib.ReplayArchive(folder / 'replay', parts.replay, run_id)
     self._snapshot: _Snapshot | None = None
     self._written_step, self._written_time = 0, time.monotonic()
 
-  def resume(self) -> int | None:
+  def begin(self) -> None:
+    """Saves the parts as they are before the first step: a run without a checkpoint has lost its checkpoints."""
+    if self._replay is not None:
+      _, archive = self._replay
+      archive.restore_none()
+    self._parts.logs.restore({})
+    self._write(self._make_snapshot(score=None))
+    self.wait()
+
+  def resume(self) -> int:
     """Restores the parts from the newest good checkpoint with good episodes. Later ones are set aside.
 
     Returns:
-      Its environment steps; None if there is no checkpoint yet.
+      Its environment steps.
 
     Raises:
       CheckpointError: No checkpoint can be used, or they belong to another run.
       EpisodeFileError: All of them need an episode that is missing or damaged. Nothing on disk was changed.
+      StrangeEpisodeError: The run did not write one of its episodes. Nothing on disk was changed.
     """
     checkpoint = self._store.newest()
     if checkpoint is None:
-      if self._replay is not None:
-        _, archive = self._replay
-        archive.restore_none()
-      return None
+      raise errors.CheckpointError(
+        f'The run in {self._folder} has begun, but its checkpoints are gone from {self._folder / "checkpoints"}. Put '
+        f'them back, or give --restart, which moves all that is left to {self._folder}.before-1 and starts anew.'
+      )
     check_task(checkpoint, self._parts.environment)
     unusable: list[tuple[store_lib.Checkpoint, episodes_lib.EpisodeFileError]] = []
     while checkpoint is not None:
@@ -109,6 +134,10 @@ class Checkpointer:
     parts.environment.next_episode = state['next_episode']
     parts.diagnostics.restore(state['diagnostics'])
     parts.evaluations[:] = state['evaluations']
+    if 'logs' in state:
+      parts.logs.restore(state['logs'])
+    else:
+      parts.logs.adopt(checkpoint.step)
     parts.actor.update()
     self._written_step = checkpoint.step
 
@@ -118,12 +147,20 @@ class Checkpointer:
     Args:
       score: Result of an evaluation at this time step, if any. Such snapshots are always written.
     """
+    snapshot = self._snapshot = self._make_snapshot(score)
+    due = snapshot.step >= self._written_step + self._every_steps
+    if due or score is not None or time.monotonic() >= self._written_time + self._every_seconds:
+      self._write(snapshot)
+
+  def _make_snapshot(self, score: dict[str, Any] | None) -> _Snapshot:
+    """Copies the state of all parts. Episodes go to disk at once."""
     parts = self._parts
     replay = None
     if self._replay is not None:
       buffer, archive = self._replay
-      replay = dict(span=archive.save(), rng=buffer.rng_state())
-    snapshot = self._snapshot = _Snapshot(
+      with self._writing():
+        replay = dict(span=archive.save(), rng=buffer.rng_state())
+    return _Snapshot(
       parts.loop.state.environment_steps,
       jax.tree.map(np.array, parts.learner.save()),  # Copies: updates overwrite the learner's buffers.
       dict(
@@ -133,12 +170,10 @@ class Checkpointer:
         replay=replay,
         diagnostics=parts.diagnostics.save(),
         evaluations=list(parts.evaluations),
+        logs=parts.logs.save(),
       ),
       score,
     )
-    due = snapshot.step >= self._written_step + self._every_steps
-    if due or score is not None or time.monotonic() >= self._written_time + self._every_seconds:
-      self._write(snapshot)
 
   def finish(self) -> pathlib.Path | None:
     """Writes the last snapshot unless it is on disk, and waits for it. Returns its folder."""
@@ -154,13 +189,13 @@ class Checkpointer:
     return self._saver.wait()
 
   def _write(self, snapshot: _Snapshot) -> None:
-    for path in self._folder.glob('*.jsonl'):
-      files.sync_file(path)  # A resumed run doesn't write rows before its checkpoint again: they must be on disk.
+    self._parts.logs.sync()  # A resumed run doesn't produce rows before its checkpoint again: they must be on disk.
     self._saver.save(snapshot.step, dict(learner=snapshot.learner), snapshot.state, snapshot.score)
     self._written_step, self._written_time = snapshot.step, time.monotonic()
     if self._replay is not None:
       _, archive = self._replay
-      archive.prune(min(state['replay']['span'][0] for state in [*self._store.states(), snapshot.state]))
+      with self._writing():
+        archive.prune(min(state['replay']['span'][0] for state in [*self._store.states(), snapshot.state]))
 
 
 def check_task(checkpoint: store_lib.Checkpoint, environment: core.Environment) -> None:

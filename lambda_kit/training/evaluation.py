@@ -1,20 +1,27 @@
 """Evaluation as in the paper: whole episodes without learning, with their data discarded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import itertools
-from typing import Any
+import math
+from typing import Any, TypeVar
 
 from absl import logging
 import dm_env
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
-from lambda_kit.environments.processes import isolated
 
 _ATTEMPTS = 3
+
+_Result = TypeVar('_Result')
+
+
+class EpisodeFailure(errors.UserError):
+  """The environment failed in an episode of an evaluation."""
 
 
 class Evaluator:
@@ -22,7 +29,8 @@ class Evaluator:
 
   Evaluation i always plays episodes i E to (i + 1) E - 1, and their noise follows from their numbers. So its outcome
   does not depend on what happened before, and is the same in a resumed run or from a checkpoint alone. For the same
-  reason an episode can be played again if the environment's process died or hung, up to `_ATTEMPTS` times in all.
+  reason an episode can be played again if the environment failed, up to `_ATTEMPTS` times in all. If it fails each
+  time, the evaluation goes on without this episode.
   """
 
   def __init__(self, environment: core.Environment, actor: core.Actor, spec: core.EnvironmentSpec, num_episodes: int):
@@ -36,11 +44,33 @@ class Evaluator:
     """E."""
     return self._num_episodes
 
-  def run(self, number: int, more_episodes: int = 0) -> list[types.EpisodeSummary]:
-    """Runs evaluation `number` and then `more_episodes`. Returns a summary of each episode."""
+  def run(
+    self, number: int, more_episodes: int = 0, failures_left: float = math.inf
+  ) -> list[types.EpisodeSummary | None]:
+    """Runs evaluation `number` and then `more_episodes`.
+
+    Args:
+      number: Number of the evaluation.
+      more_episodes: Episodes beyond the E of the evaluation.
+      failures_left: Number of episodes that may fail.
+
+    Returns:
+      A summary of each episode, None for those that failed.
+
+    Raises:
+      EpisodeFailure: More episodes failed.
+    """
     self._actor.update()
     first = number * self._num_episodes
-    return [self._run_episode(first + i) for i in range(self._num_episodes + more_episodes)]
+    episodes: list[types.EpisodeSummary | None] = []
+    for i in range(self._num_episodes + more_episodes):
+      episodes.append(self._run_episode(first + i, is_last_failure=episodes.count(None) >= failures_left))
+    if episodes.count(None) == len(episodes):
+      logging.warning(
+        'All %d episodes of the evaluation failed, so it has no score. See the warnings before this one for causes.',
+        len(episodes),
+      )
+    return episodes
 
   def record(self, number: int, size: int = 256, episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
@@ -52,7 +82,7 @@ class Evaluator:
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
       yield video.caption(
-        self._environment.render(size, size),
+        _simulated(self._environment.render, size, size),
         video.episode_lines(episode_return, cost_return, self._spec.cost_limits, self._spec.constraint_names),
       )
 
@@ -69,13 +99,22 @@ class Evaluator:
       np.array([timestep.reward.cost for _, timestep in steps[1:]], np.float32),
     )
 
-  def _run_episode(self, number: int) -> types.EpisodeSummary:
-    for _ in range(_ATTEMPTS - 1):
+  def _run_episode(self, number: int, is_last_failure: bool) -> types.EpisodeSummary | None:
+    for attempt in range(1, _ATTEMPTS + 1):
       try:
         return self._play(number)
-      except isolated.EnvironmentFailure as error:
-        logging.warning('Episode %d of an evaluation is played again: %s', number, error)
-    return self._play(number)
+      except EpisodeFailure as failure:
+        self._actor.give_up()
+        if attempt < _ATTEMPTS:
+          logging.warning('Episode %d of the evaluations is played again: %s', number, failure)
+        elif is_last_failure:
+          raise EpisodeFailure(
+            f'Episode {number} of the evaluations failed, after as many others as experiment.max_failed_episodes '
+            f'allows. Mend the environment, or raise that number: {failure}'
+          ) from failure
+        else:
+          logging.warning('Episode %d of the evaluations is given up: %s', number, failure)
+    return None
 
   def _play(self, number: int) -> types.EpisodeSummary:
     self._environment.next_episode = number
@@ -90,30 +129,42 @@ class Evaluator:
   def _play_steps(self) -> Iterator[tuple[np.ndarray | None, dm_env.TimeStep]]:
     """Plays an episode. Yields None with the first time step, then each action with the time step that it led to."""
     self._actor.reseed(self._environment.next_episode)
-    timestep = self._environment.reset()
+    timestep = _simulated(self._environment.reset)
     self._actor.observe_first(timestep)
     yield None, timestep
     while not timestep.last():
       action = self._actor.select_action(timestep.observation)
-      timestep = self._environment.step(action)
+      timestep = _simulated(self._environment.step, action)
       self._actor.observe(action, timestep)
       yield action, timestep
 
 
+def _simulated(call: Callable[..., _Result], *arguments: Any) -> _Result:
+  """Calls a method of the environment."""
+  try:
+    return call(*arguments)
+  except Exception as error:
+    raise EpisodeFailure(f'the environment failed with {type(error).__name__}: {error}') from error
+
+
 def evaluation_row(
-  episodes: Sequence[types.EpisodeSummary], environment_steps: int, cost_regret: np.ndarray
+  episodes: Sequence[types.EpisodeSummary | None], environment_steps: int, cost_regret: np.ndarray
 ) -> dict[str, Any]:
-  """Returns the row of an evaluation: means over episodes, and the episodes themselves."""
+  """Returns the row of an evaluation: means over the episodes that did not fail (None without any), and these."""
+  played = [episode for episode in episodes if episode is not None]
   return dict(
     environment_steps=environment_steps,
-    episode_return=scores.average_return(episodes),
-    cost_return=scores.average_cost_return(episodes).tolist(),
+    episode_return=scores.average_return(played) if played else None,
+    cost_return=scores.average_cost_return(played).tolist() if played else [None] * len(cost_regret),
     cost_regret=cost_regret.tolist(),
-    episode_returns=[episode.episode_return for episode in episodes],
-    cost_returns=[episode.cost_return.tolist() for episode in episodes],
+    failed_episodes=len(episodes) - len(played),
+    episode_returns=[episode.episode_return for episode in played],
+    cost_returns=[episode.cost_return.tolist() for episode in played],
   )
 
 
-def score(row: dict[str, Any], spec: core.EnvironmentSpec) -> dict[str, Any]:
+def score(row: dict[str, Any], spec: core.EnvironmentSpec) -> dict[str, Any] | None:
   """Returns the score of a checkpoint from its evaluation's row; see `checkpoints/scores.py`."""
+  if row['episode_return'] is None:
+    return None
   return dict(episode_return=row['episode_return'], cost_return=row['cost_return'], cost_limit=list(spec.cost_limits))

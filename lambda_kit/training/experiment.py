@@ -46,6 +46,7 @@ class Settings:
   checkpoint_steps: int
   checkpoint_seconds: float
   keep_checkpoints: int
+  max_failed_episodes: int
   symptoms: Sequence[symptoms_lib.Symptom]
   title: str
   seed: int
@@ -118,7 +119,8 @@ def build(
     checkpoint_steps: Environment steps between two checkpoints. There is always one after each evaluation.
     checkpoint_seconds: Seconds between two checkpoints; whichever is due first counts.
     keep_checkpoints: Number of latest checkpoints to keep, in addition to the best safe one.
-    max_failed_episodes: Number of episodes that may fail with an error of the environment before the run stops.
+    max_failed_episodes: Number of episodes of training, and also of evaluations, that may fail with an error of the
+      environment before the run stops.
     symptoms: Common failures that the run warns about.
     title: Name of the run in the terminal and above the figure.
   """
@@ -139,6 +141,7 @@ def build(
     checkpoint_steps,
     checkpoint_seconds,
     keep_checkpoints,
+    max_failed_episodes,
     symptoms,
     title,
     seed,

@@ -46,10 +46,14 @@ def join(description: str) -> None:
 
 
 @contextlib.contextmanager
-def workdir_of_process(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
+def workdir_of_process(workdir: pathlib.Path, copies: bool = True) -> Iterator[pathlib.Path]:
   """Yields the folder that this process writes to: the workdir for the first one, for others a temporary copy of it.
 
   They need a copy because all processes must resume from the same checkpoint. All hosts need access to the workdir.
+
+  Args:
+    workdir: The run's.
+    copies: Whether others have a copy; if not, because the run starts anew, theirs is empty.
   """
   if jax.process_count() == 1:
     yield workdir
@@ -58,7 +62,7 @@ def workdir_of_process(workdir: pathlib.Path) -> Iterator[pathlib.Path]:
     own = workdir
     if jax.process_index() > 0:
       own = pathlib.Path(folder) / workdir.name
-      if workdir.is_dir():
+      if copies and workdir.is_dir():
         shutil.copytree(workdir, own)
       own.mkdir(exist_ok=True)
     multihost_utils.sync_global_devices('workdirs')  # The first process must not write before all have copied.

@@ -141,6 +141,20 @@ class TestLearningCurve:
     assert (pixels == limit_color).all(axis=-1).any(axis=0).sum() > 300  # The limit crosses its panel.
     assert sorted(os.listdir(tmp_path)) == ['curve.png', 'episode.jsonl', 'evaluation.jsonl']
 
+  def test_damaged_rows_are_left_out_and_told(self, tmp_path, caplog):
+    logger = loggers.JsonlLogger(tmp_path)
+    good = _evaluation(2000, [1.0, 2.0], [[30.0], [20.0]])
+    bad = ['cost_return', 'text'], ['cost_return', [1.0, 2.0]], ['episode_return', {}], ['cost_regret', [1.0, 2.0]]
+    for name, value in (*bad, ['episode_returns', [1.0]], ['cost_returns', [[1.0], [2.0, 3.0]]]):
+      logger.write('evaluation', {**good, name: value})
+    logger.write('evaluation', {name: value for name, value in good.items() if name != 'cost_return'})
+    logger.write('evaluation', good)
+    logger.write('episode', _episode(1000))
+    logger.close()
+    path = curves.learning_curve(tmp_path, tmp_path / 'curve.png', 25.0, ('hazards',))
+    assert path.read_bytes().startswith(b'\x89PNG')
+    assert '7 of 8 rows have no numbers to draw' in caplog.text and caplog.text.count('left out') == 1
+
   def test_leaves_matplotlib_as_it_was(self, tmp_path):
     had_pyplot, settings = 'matplotlib.pyplot' in sys.modules, matplotlib.rcParams.copy()
     curves.make_figure({'episode': [_episode(1000)]}, 25.0).savefig(tmp_path / 'curve.png')
@@ -177,6 +191,16 @@ class TestEvaluationTable:
   def test_a_cost_that_is_not_finite_is_not_ok(self):
     row = {'environment_steps': 1, 'episode_return': None, 'cost_return': [None]}  # As read back from JSON.
     assert _cells(tables.evaluation_table([row], 25.0)) == [['1', 'nan', 'nan', 'over', 'nan']]
+
+  def test_failed_episodes_have_a_column_and_no_score_is_invented(self):
+    some = {**_evaluation(1, [1.0], [[10.0]]), 'failed_episodes': 1}
+    none = {'environment_steps': 2, 'episode_return': None, 'cost_return': [None], 'episode_returns': []}
+    none |= {'cost_returns': [], 'cost_regret': [0.5], 'failed_episodes': 2}
+    table = tables.evaluation_table([some, none], 25.0)
+    assert _cells(table) == [
+      ['1', '1.00 ± 0.00', '10.0 ± 0.0', 'ok', '0.0200', '1'],
+      ['2', 'nan', 'nan', 'unknown', '0.5000', '2'],
+    ]
 
   def test_no_evaluations(self):
     assert tables.evaluation_table([], 25.0) == 'No evaluations.\n'

@@ -20,6 +20,7 @@ from lambda_kit.environments.processes import isolated
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import train as train_lib
+from lambda_kit.training import workdir as workdir_lib
 from tests.fakes import environments as fakes
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
@@ -96,7 +97,7 @@ class TestARun:
     recorded = (tmp_path / 'run.json').read_text('utf-8')
     mujoco(after)
     with pytest.raises(
-      train_lib.ConfigChangedError,
+      workdir_lib.ConfigChangedError,
       match=(f'a run under MuJoCo {begun}, and this is MuJoCo {after}.*install mujoco=={begun}.*--allow_config_change'),
     ):
       _train(tmp_path)
@@ -118,7 +119,7 @@ class TestARun:
   def test_that_is_older_than_records_does_not_go_on(self, tmp_path):
     _train(tmp_path)
     (tmp_path / 'run.json').unlink()
-    with pytest.raises(train_lib.ConfigChangedError, match='there is no run.json, .* another --workdir'):
+    with pytest.raises(workdir_lib.ConfigChangedError, match='there is no run.json, .* another --workdir'):
       _train(tmp_path)
 
   def test_goes_on_in_a_process_that_has_mujoco_for_something_else(self, tmp_path, mujoco):
@@ -130,14 +131,14 @@ class TestARun:
   def test_with_a_damaged_record_is_refused(self, tmp_path, text):
     _train(tmp_path)
     (tmp_path / 'run.json').write_text(text)
-    with pytest.raises(train_lib.ConfigChangedError, match='run.json is damaged'):
+    with pytest.raises(workdir_lib.ConfigChangedError, match='run.json is damaged'):
       _train(tmp_path)
 
   def test_of_unknown_physics_is_refused(self, tmp_path):
     _train(tmp_path)
     path = tmp_path / 'run.json'
     path.write_text(path.read_text().replace('"mujoco": null', '"mujoco": 3.3'))
-    with pytest.raises(train_lib.ConfigChangedError, match='nobody knows under which MuJoCo it ran'):
+    with pytest.raises(workdir_lib.ConfigChangedError, match='nobody knows under which MuJoCo it ran'):
       _train(tmp_path)
 
   def test_has_its_record_before_its_configuration(self, tmp_path, monkeypatch):

@@ -17,8 +17,10 @@ from lambda_kit.environments import grid_cmdp
 from lambda_kit.environments import wrappers
 from lambda_kit.environments.processes import isolated
 from lambda_kit.training import environment_loop
+from lambda_kit.training import evaluation
 from tests.fakes import environments as fakes
 from tests.fakes import loops
+from tests.fakes import specs
 from tests.faults import runs
 
 SEED = 3
@@ -262,6 +264,16 @@ class _Rows:
 
   def write(self, kind, row):
     self.rows.append((kind, row))
+
+
+class TestEvaluation:
+  @pytest.mark.parametrize('fault', [fakes.HANG, fakes.NAN])
+  def test_an_evaluation_goes_on_without_what_fails(self, fault, make):
+    """Of the episodes 3 to 5, number 4 fails in its second step, each time that it is played."""
+    environment = make(functools.partial(fakes.make_faulty_walk, fault=fault), step_timeout=0.5)
+    actor = loops.random_actor(environment, seed=0)
+    summaries = evaluation.Evaluator(environment, actor, specs.of(environment), 3).run(number=1)
+    assert [summary and summary.length for summary in summaries] == [3, None, 5]
 
 
 class TestLoop:

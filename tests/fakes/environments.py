@@ -84,6 +84,27 @@ class FaultyCounter(Counter):
     return super().step(action)
 
 
+class Failing(wrappers.EnvironmentWrapper):
+  """Fails in the second step of episodes with some numbers. `failure` is called, and may raise anything."""
+
+  def __init__(self, environment, episodes, failure=None):
+    super().__init__(environment)
+    self._episodes, self._failure, self._steps = frozenset(episodes), failure or self._raise, 0
+
+  def reset(self):
+    self._steps = 0
+    return super().reset()
+
+  def step(self, action):
+    self._steps += 1
+    if self._steps == 2 and self.next_episode - 1 in self._episodes:
+      self._failure()
+    return super().step(action)
+
+  def _raise(self):
+    raise ArithmeticError('the walls are gone')
+
+
 # A first action of this value makes the environment ...
 RAISE, EXIT, HANG, SPEND, CRASH, KILL, NAN = 101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0
 

@@ -29,7 +29,7 @@ if seed in plan['FAIL'] or (seed in plan['FAIL_ONCE'] and attempt == 1):
   sys.exit('error: no luck')
 def end(number, frame):
   pathlib.Path(f'{workdir}.saved').write_text('')
-  sys.exit(130)
+  sys.exit(75)
 signal.signal(signal.SIGTERM, end)
 memory = b'x' * (plan['MEGABYTES'] << 20)
 workdir.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,7 @@ def replay_span(checkpoint: pathlib.Path) -> tuple[int, int]:
 
 def contents(workdir: pathlib.Path) -> list[str]:
   """Digests of all files, whatever their names: equal lists mean that nothing was lost or changed."""
-  paths = [path for path in workdir.rglob('*') if path.is_file() and path.name != '.lock']
+  paths = [path for path in workdir.rglob('*') if path.is_file() and path.name not in ('.lock', '.lease')]
   return sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
 
 

@@ -121,18 +121,19 @@ def interrupt(
 
 
 def rows(workdir: pathlib.Path, kind: str) -> list[dict[str, Any]]:
-  """The rows of a log, without what depends on the clock."""
+  """The rows of a log, without what depends on the clock, and without the run's id."""
   found = []
   for line in (workdir / f'{kind}.jsonl').read_text().splitlines():
     row = json.loads(line)
-    found.append({name: value for name, value in row.items() if name not in ('time', 'steps_per_second')})
+    found.append({name: value for name, value in row.items() if name not in ('time', 'steps_per_second', 'seal')})
   return found
 
 
 def last_state(workdir: pathlib.Path) -> tuple[int, dict[str, np.ndarray], dict[str, Any]]:
-  """Step, learner's arrays and state of the newest checkpoint."""
+  """Step, learner's arrays and state of the newest checkpoint, without checksums of logs: rows have their time."""
   checkpoint = store_lib.CheckpointStore(workdir / 'checkpoints').newest()
-  return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), checkpoint.state
+  state = {name: value for name, value in checkpoint.state.items() if name != 'logs'}
+  return checkpoint.step, safetensors_numpy.load_file(checkpoint.path / 'learner.safetensors'), state
 
 
 def kinds(workdir: pathlib.Path) -> list[str]:

@@ -18,7 +18,7 @@ def _reached(workdir, episodes):
 
 
 # In the random phase by Ctrl-C, while learning by SIGTERM, and without any warning.
-_STOPS = ((signal.SIGINT, 3, 130), (signal.SIGTERM, 14, 130), (signal.SIGKILL, 27, -9))
+_STOPS = ((signal.SIGINT, 3, 130), (signal.SIGTERM, 14, 75), (signal.SIGKILL, 27, -9))
 
 
 @pytest.mark.parametrize('stops', [_STOPS[1:2], pytest.param(_STOPS, marks=pytest.mark.slow)], ids=len)

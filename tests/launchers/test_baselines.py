@@ -77,7 +77,7 @@ def test_a_run_with_two_workers_resumes_to_the_bit(tmp_path):
   runs.finish(reference, arguments)
   path = workdir / 'episode.jsonl'
   reached = lambda episodes: lambda: path.exists() and path.read_bytes().count(b'\n') >= episodes
-  assert runs.interrupt(workdir, arguments, signal.SIGTERM, reached(5)) == 130, runs.output(workdir)
+  assert runs.interrupt(workdir, arguments, signal.SIGTERM, reached(5)) == 75, runs.output(workdir)
   assert runs.interrupt(workdir, arguments, signal.SIGKILL, reached(15)) in (-9, 0), runs.output(workdir)
   runs.finish(workdir, arguments)
   assert 'Resuming from step' in runs.output(workdir)

@@ -118,7 +118,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path):
     time.sleep(0.1)
   process.send_signal(signal.SIGTERM)
   _, stderr = process.communicate(timeout=120)
-  assert process.returncode == 130 and 'The same command continues' in stderr and 'Traceback' not in stderr
+  assert process.returncode == 75 and 'The same command continues' in stderr and 'Traceback' not in stderr
   assert 'Interrupted. To resume' in pathlib.Path(f'{workdir}.out').read_text()  # The run was asked to end, and saved.
   done = _sweep(*arguments)
   assert done.returncode == 0 and 'Resuming from step' in pathlib.Path(f'{workdir}.out').read_text(), done.stderr

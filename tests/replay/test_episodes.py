@@ -174,8 +174,6 @@ def test_files_are_not_overwritten_by_accident(tmp_path):
   with pytest.raises(FileExistsError):
     episodes.write_episode(path, fakes.make_episode(2, 3), fakes.HEADER)
   fakes.assert_equal(episodes.read_episode(path)[0], fakes.make_episode(1, 3))
-  episodes.write_episode(path, fakes.make_episode(2, 3), fakes.HEADER, overwrite=True)
-  fakes.assert_equal(episodes.read_episode(path)[0], fakes.make_episode(2, 3))
   assert os.listdir(tmp_path) == ['e.npz']
 
 

@@ -1,5 +1,7 @@
 """Retries and early stops, with jobs whose ends are written down beforehand."""
 
+import signal
+
 import pytest
 
 from lambda_kit.sweeps import interfaces
@@ -12,7 +14,7 @@ State, Ended = interfaces.State, interfaces.Ended
 class _Job(interfaces.Job):
   def __init__(self, run, outcome):
     self._run, self._outcome = run, outcome
-    polls = outcome[2] if len(outcome) == 3 else 1
+    polls = outcome[2] if len(outcome) > 2 else 1
     self._states = [State.QUEUED] + [State.RUNNING] * polls
     self.cancelled = False
 
@@ -23,14 +25,16 @@ class _Job(interfaces.Job):
     self._run.workdir.mkdir(parents=True, exist_ok=True)
     if steps:
       (self._run.workdir / 'episode.jsonl').write_text(f'{{"environment_steps": {steps}}}\n')
-    return Ended(code, f'code {code}' if code else '')
+    if len(self._outcome) > 3:
+      return Ended(code, self._outcome[3])
+    return Ended(code, 'code 1' if code == 1 else '')
 
   def cancel(self):
     self.cancelled = True
 
 
 class _Executor(interfaces.Executor):
-  """Attempts at the run of a seed end as a list says: code, steps after it, and how often it is seen running."""
+  """Attempts at the run of a seed end as a list says: code, steps after it, how often it is seen running, reason."""
 
   def __init__(self, outcomes):
     self._outcomes = {seed: list(ends) for seed, ends in outcomes.items()}
@@ -126,3 +130,26 @@ def test_keep_going_gives_up_one_configuration_only(tmp_path):
   executor = _Executor({0: [(1, 0), (0, 10)], 1: [(1, 0), (0, 10)]})
   statuses = supervision.Supervisor(runs, executor, keep_going=True, interval=0.0).run()
   assert [status.state for status in statuses] == [State.FAILED, State.FAILED, State.DONE, State.DONE]
+
+
+@pytest.mark.parametrize('code', [75, -signal.SIGUSR1, -signal.SIGTERM])
+def test_runs_that_were_asked_to_end_go_on_and_have_not_failed(code, tmp_path):
+  outcomes = {0: [(code, 10), (code, 20), (code, 30), (0, 40)], 1: [(code, 0), (code, 0), (0, 10)]}
+  statuses, executor, _, error = _supervise(tmp_path, outcomes, max_retries=2)
+  # Seed 1 got nowhere twice, which proves nothing about its configuration.
+  assert error is None and [(status.state, status.attempts) for status in statuses] == [
+    (State.DONE, 0),
+    (State.DONE, 2),
+  ]
+  assert executor.submitted.count(0) == 4 and not statuses[0].error
+
+
+def test_a_run_that_never_gets_any_time_is_given_up(tmp_path):
+  statuses, executor, _, error = _supervise(tmp_path, {0: [(75, 0)] * 3}, max_retries=2)
+  assert error is None and statuses[0].state is State.FAILED and executor.submitted == [0, 0, 0]
+  assert 'asked to end' in statuses[0].error
+
+
+def test_a_run_that_its_executor_ended_for_a_reason_has_failed(tmp_path):
+  statuses, *_ = _supervise(tmp_path, {0: [(75, 10, 1, 'used too much memory')]}, max_retries=0)
+  assert statuses[0].state is State.FAILED and statuses[0].error == 'used too much memory'

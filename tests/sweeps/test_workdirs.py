@@ -1,6 +1,7 @@
 """What a sweep reads from workdirs."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -59,6 +60,20 @@ def test_steps_are_those_of_the_last_whole_row(tmp_path):
   assert workdirs.steps_done(tmp_path) == 0
   (tmp_path / 'episode.jsonl').write_text('{"environment_steps": 10}\n{"environment_steps": 20}\n{"environment_st')
   assert workdirs.steps_done(tmp_path) == 20
+
+
+@pytest.mark.parametrize('line', [b'{"environment_stepr": 3}', b'{"environment_steps": 1e999}', b'[' * 70_000, b'\xff'])
+def test_broken_rows_are_passed_over(line, tmp_path):
+  (tmp_path / 'episode.jsonl').write_bytes(b'{"environment_steps": 10}\n' + line[:60_000] + b'\n')
+  assert workdirs.steps_done(tmp_path) == 10
+
+
+def test_a_log_that_is_no_file_is_not_waited_for(tmp_path):
+  os.mkfifo(tmp_path / 'episode.jsonl')
+  assert workdirs.steps_done(tmp_path) == 0
+  (tmp_path / 'zero').mkdir()
+  (tmp_path / 'zero' / 'episode.jsonl').symlink_to('/dev/zero')
+  assert workdirs.steps_done(tmp_path / 'zero') == 0
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_an_agent_that_has_learned_nothing_is_exported_too(workdir):
 
 
 def test_what_is_not_there_is_said(workdir):
-  with pytest.raises(errors.CheckpointError, match='no checkpoint of step 7. There are: 20, 40'):
+  with pytest.raises(errors.CheckpointError, match='no checkpoint of step 7. There are: 0, 20, 40'):
     _evaluate(workdir, step=7)
   for name in ('step_000000000100', 'step_000000000200'):
     shutil.rmtree(workdir / 'checkpoints' / name)

@@ -187,6 +187,9 @@ def test_an_evaluation_plays_an_episode_again_if_its_process_died():
   environment = Dying(length=3)
   summaries = evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1)
   assert environment.played == [3, 4, 5] and [summary.length for summary in summaries] == [3, 3, 3]
+  environment.deaths, environment.played[:] = 3, []
+  summaries = evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1)
+  assert environment.played == [3, 5] and [summary and summary.length for summary in summaries] == [3, None, 3]
   environment.deaths = 3
-  with pytest.raises(isolated.EnvironmentFailure):
-    evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1)
+  with pytest.raises(evaluation.EpisodeFailure, match='max_failed_episodes.*EnvironmentFailure: died'):
+    evaluation.Evaluator(environment, loops.Recorder(), specs.of(environment), 3).run(number=1, failures_left=0)

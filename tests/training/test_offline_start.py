@@ -93,7 +93,7 @@ def test_a_stopped_run_resumes_to_the_bit(tmp_path):
     lambda: (stopped / name).exists() and (stopped / name).read_bytes().count(b'\n') >= count
   )
   assert runs.interrupt(stopped, arguments, signal.SIGKILL, reached('learner.jsonl', 1)) == -9
-  assert runs.interrupt(stopped, arguments, signal.SIGTERM, reached('episode.jsonl', 14)) == 130
+  assert runs.interrupt(stopped, arguments, signal.SIGTERM, reached('episode.jsonl', 14)) == 75
   runs.finish(stopped, arguments)
   runs.assert_same_outcome(stopped, undisturbed)
   steps = [json.loads(line)['environment_steps'] for line in (stopped / 'learner.jsonl').read_text().splitlines()]

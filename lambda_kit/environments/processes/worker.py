@@ -24,6 +24,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import signals
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
 
@@ -143,7 +144,7 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
   """Builds environments and serves them until the parent closes them or dies."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C, and closes its workers.
+  signals.ignore()  # The parent saves, and closes its workers.
   faulthandler.enable(trace_fd, all_threads=False)
   faulthandler.register(TRACE_SIGNAL, trace_fd, all_threads=False)
   connection = socket.socket(fileno=connection_fd)

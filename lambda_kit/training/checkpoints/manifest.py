@@ -34,6 +34,7 @@ class Manifest:
   step: int
   score: Mapping[str, Any] | None  # See `scores.py`.
   files: Mapping[str, Entry]
+  run_id: str | None = None  # Of the run that wrote it; runs had none at first.
 
   def to_bytes(self) -> bytes:
     return sealed.to_bytes(_FORMAT, _VERSION, dataclasses.asdict(self))
@@ -47,7 +48,7 @@ def read(folder: pathlib.Path) -> Manifest:
     CheckpointError: It has another version of the format.
   """
   content = sealed.read(folder / NAME, _FORMAT, _VERSION, 'Resume with the version of lambda_kit that wrote it.')
-  return Manifest(content['step'], content['score'], entries(content['files']))
+  return Manifest(content['step'], content['score'], entries(content['files']), content.get('run_id'))
 
 
 def entries(content: Mapping[str, Any]) -> dict[str, Entry]:

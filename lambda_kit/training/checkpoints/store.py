@@ -10,7 +10,8 @@ checkpoints/
   step_000000012345.replaced.4711    being replaced by process 4711
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
 import dataclasses
 import errno
 import json
@@ -18,7 +19,6 @@ import operator
 import os
 import pathlib
 import re
-import shutil
 from typing import Any
 
 from absl import logging
@@ -26,6 +26,7 @@ from absl import logging
 from lambda_kit import files
 from lambda_kit.training.checkpoints import arrays as arrays_lib
 from lambda_kit.training.checkpoints import errors
+from lambda_kit.training.checkpoints import folders
 from lambda_kit.training.checkpoints import manifest as manifest_lib
 from lambda_kit.training.checkpoints import scores
 
@@ -61,13 +62,23 @@ class CheckpointStore:
   Args:
     folder: Created by the first save. Leftovers of processes that died while writing to it are removed.
     keep: Number of latest checkpoints to keep, in addition to the best safe one.
+    run_id: Of the run. Checkpoints of other runs are refused, and never deleted. By default those of any run are read.
+    writing: Entered when a new checkpoint gets its place, and when others are deleted, which it may refuse.
   """
 
-  def __init__(self, folder: str | os.PathLike, keep: int = 3):
+  def __init__(
+    self,
+    folder: str | os.PathLike,
+    keep: int = 3,
+    run_id: str | None = None,
+    writing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+  ):
     if keep < 1:
       raise ValueError(f'At least one checkpoint must be kept, got keep={keep}.')
     self._folder = pathlib.Path(folder)
     self._keep = keep
+    self._run_id = run_id
+    self._writing = writing
     self._remove_leftovers()
 
   def save(
@@ -101,26 +112,28 @@ class CheckpointStore:
       try:
         self._folder.mkdir(parents=True, exist_ok=True)
         files.sync_folder(self._folder.parent)
-        _remove(partial)  # An earlier save may have failed to.
+        folders.remove(partial)  # An earlier save may have failed to.
         partial.mkdir()
         entries: dict[str, manifest_lib.Entry] = {}
         for name, tree in arrays.items():
           _write(partial / _file_of(name), arrays_lib.to_bytes(tree, {'step': str(step)}), entries)
         _write(partial / _STATE, encoded_state, entries)
-        files.write(partial / manifest_lib.NAME, manifest_lib.Manifest(step, score, entries).to_bytes())
+        manifest = manifest_lib.Manifest(step, score, entries, self._run_id)
+        files.write(partial / manifest_lib.NAME, manifest.to_bytes())
         files.sync_folder(partial)
-        if target.exists():
-          os.replace(target, replaced)
-        os.replace(partial, target)
-        files.sync_folder(self._folder)
+        with self._writing():
+          self._make_way(step, replaced)
+          os.replace(partial, target)
+          files.sync_folder(self._folder)
       finally:
-        _remove(partial)
-        _restore_or_remove(replaced, target)
+        folders.remove(partial)
+        folders.restore_or_remove(replaced, target)
     except OSError as error:
       raise OSError(
         error.errno, f'The checkpoint can not be written: {error.strerror or error}. {_remedy(error)}', str(target)
       ) from error
-    self._prune(step)
+    with self._writing():
+      self._prune(step)
     return target
 
   def newest(self, before: int | None = None) -> Checkpoint | None:
@@ -133,7 +146,8 @@ class CheckpointStore:
       None if the run has no checkpoint yet, or none before that step.
 
     Raises:
-      CheckpointError: There are checkpoints, but all are damaged, or one has another version of the format.
+      CheckpointError: There are checkpoints, but all are damaged, or one is of another run or another version of the
+        format.
     """
     found = self._first_good(step for step in reversed(self.steps()) if before is None or step < before)
     if found is None and before is None and (damaged := sorted(match[0] for match in self._matches(_DAMAGED))):
@@ -156,20 +170,18 @@ class CheckpointStore:
     if step not in self.steps():
       found = ', '.join(map(str, self.steps())) or 'none'
       raise errors.CheckpointError(f'{self._folder} has no checkpoint of step {step}. There are: {found}.')
-    return _read(self._path_of(step), step)
+    return self._read(step)
 
   def set_aside(self, checkpoint: Checkpoint, reason: Exception) -> None:
     """Renames a checkpoint that can't be used although its own files are good, with a warning."""
-    _set_aside(checkpoint.path, str(reason).rstrip('.'))
+    folders.set_aside(checkpoint.path, str(reason).rstrip('.'))
 
   def states(self) -> list[dict[str, Any]]:
-    """Returns the states of all complete checkpoints that can be read, oldest first. Nothing is verified."""
+    """Returns the states of all good checkpoints, oldest first. Their arrays are not verified."""
     found = []
-    for step in self.steps():
-      try:
-        found.append(json.loads((self._path_of(step) / _STATE).read_bytes()))
-      except (OSError, ValueError):  # Deleted meanwhile, or damaged, which `newest` reports.
-        continue
+    for step, manifest in self._manifests().items():
+      with contextlib.suppress(errors.DamagedError):  # `newest` reports it.
+        found.append(_read_state(self._path_of(step), manifest))
     return found
 
   def steps(self) -> list[int]:
@@ -186,24 +198,52 @@ class CheckpointStore:
   def _path_of(self, step: int) -> pathlib.Path:
     return self._folder / f'step_{step:012d}'
 
-  def _scores(self) -> dict[int, Mapping[str, Any] | None]:
-    """Scores by step, of the checkpoints whose manifest can be read."""
+  def _manifests(self) -> dict[int, manifest_lib.Manifest]:
+    """Manifests by step, of this run's checkpoints whose manifest can be read."""
     found = {}
     for step in self.steps():
       try:
-        found[step] = manifest_lib.read(self._path_of(step)).score
+        found[step] = manifest_lib.read(self._path_of(step))
       except errors.CheckpointError:  # `newest` reports it.
         continue
-    return found
+    return {step: manifest for step, manifest in found.items() if self._is_own(manifest)}
+
+  def _scores(self) -> dict[int, Mapping[str, Any] | None]:
+    return {step: manifest.score for step, manifest in self._manifests().items()}
+
+  def _is_own(self, manifest: manifest_lib.Manifest) -> bool:
+    return self._run_id is None or manifest.run_id == self._run_id
+
+  def _read(self, step: int) -> Checkpoint:
+    path = self._path_of(step)
+    manifest = manifest_lib.read(path)
+    if not self._is_own(manifest):
+      raise errors.MismatchError(
+        f'{path} was written by {f"run {manifest.run_id}" if manifest.run_id else "an older run"}, and this is run '
+        f"{self._run_id}. Move it out of the folder, and put back this run's own checkpoints if they are elsewhere."
+      )
+    if manifest.step != step:
+      raise errors.DamagedError(f'{path / manifest_lib.NAME} is of step {manifest.step}')
+    manifest_lib.verify(path, manifest.files)
+    names = tuple(file.removesuffix('.safetensors') for file in manifest.files if file != _STATE)
+    return Checkpoint(path, step, _read_state(path, manifest), manifest.score, names)
+
+  def _make_way(self, step: int, replaced: pathlib.Path) -> None:
+    """Renames an earlier checkpoint of a step."""
+    path = self._path_of(step)
+    if step in self._manifests():
+      os.replace(path, replaced)
+    elif path.exists():
+      folders.set_aside(path, f'{path} is damaged, or was not written by this run')
 
   def _first_good(self, steps: Iterable[int]) -> Checkpoint | None:
     for step in steps:
       path = self._path_of(step)
       try:
-        return _read(path, step)
+        return self._read(step)
       except errors.DamagedError as error:
         if path.exists():  # Otherwise another process deleted it meanwhile.
-          _set_aside(path, str(error))
+          folders.set_aside(path, str(error))
     return None
 
   def _prune(self, saved: int) -> None:
@@ -218,17 +258,17 @@ class CheckpointStore:
       except OSError as error:
         logging.warning('%s is no longer needed, but can not be deleted: %s', path, error)
       else:
-        _remove(doomed)
+        folders.remove(doomed)
 
   def _remove_leftovers(self) -> None:
     for match in self._matches(_LEFTOVER):
       original, kind, pid = match.groups()
-      if int(pid) != os.getpid() and _is_alive(int(pid)):
+      if int(pid) != os.getpid() and folders.is_alive(int(pid)):
         continue
       if kind == 'replaced':
-        _restore_or_remove(self._folder / match[0], self._folder / original)
+        folders.restore_or_remove(self._folder / match[0], self._folder / original)
       else:
-        _remove(self._folder / match[0])
+        folders.remove(self._folder / match[0])
 
 
 def _file_of(name: str) -> str:
@@ -241,51 +281,9 @@ def _write(path: pathlib.Path, content: bytes, entries: dict[str, manifest_lib.E
   entries[path.name] = manifest_lib.Entry.of(content)
 
 
-def _read(path: pathlib.Path, step: int) -> Checkpoint:
-  manifest = manifest_lib.read(path)
-  if manifest.step != step:
-    raise errors.DamagedError(f'{path / manifest_lib.NAME} is of step {manifest.step}')
-  manifest_lib.verify(path, manifest.files)
-  with errors.missing_is_damage(path / _STATE):
-    state = json.loads((path / _STATE).read_bytes())
-  names = tuple(file.removesuffix('.safetensors') for file in manifest.files if file != _STATE)
-  return Checkpoint(path, step, state, manifest.score, names)
-
-
-def _set_aside(path: pathlib.Path, reason: str) -> None:
-  target, number = path.with_name(f'{path.name}.damaged'), 0
-  while target.exists():
-    number += 1
-    target = path.with_name(f'{path.name}.damaged.{number}')
-  try:
-    os.replace(path, target)
-    logging.warning('A checkpoint is damaged and skipped: %s. Its folder is now %s.', reason, target.name)
-  except OSError as problem:
-    logging.warning('A checkpoint is damaged and skipped: %s. Its folder could not be renamed: %s', reason, problem)
-
-
-def _remove(path: pathlib.Path) -> None:
-  shutil.rmtree(path, ignore_errors=True)
-  if path.exists():
-    logging.warning('%s is no longer needed, but could not be deleted.', path)
-
-
-def _restore_or_remove(replaced: pathlib.Path, target: pathlib.Path) -> None:
-  """Finishes a replacement: restores the old checkpoint if the new one didn't get in place, else removes it."""
-  if replaced.exists() and not target.exists():
-    os.replace(replaced, target)
-  else:
-    _remove(replaced)
-
-
-def _is_alive(pid: int) -> bool:
-  try:
-    os.kill(pid, 0)
-  except ProcessLookupError:
-    return False
-  except PermissionError:  # The process exists, and belongs to another user.
-    return True
-  return True
+def _read_state(path: pathlib.Path, manifest: manifest_lib.Manifest) -> dict[str, Any]:
+  manifest_lib.verify(path, {_STATE: manifest.files[_STATE]})
+  return json.loads((path / _STATE).read_bytes())
 
 
 def _remedy(error: OSError) -> str:

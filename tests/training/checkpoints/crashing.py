@@ -52,7 +52,7 @@ def _newest_of_clean_folder(folder: pathlib.Path, keep: int) -> int:
   store = store_lib.CheckpointStore(folder, keep)
   assert all('.' not in name for name in os.listdir(folder)), os.listdir(folder)
   for step in store.steps():
-    fakes.assert_complete(store_lib._read(folder / f'step_{step:012d}', step), step)
+    fakes.assert_complete(store.at(step), step)
   newest = store.newest()
   return 0 if newest is None else newest.step
 
