@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from lambda_kit import errors
 
-MAX_JSON = 1 << 20  # Bytes. A run.json has about ten thousand.
+MAX_BYTES = 1 << 20  # Of small files by default: a run.json has about ten thousand.
 
 _MAX_DEPTH = 64
 _KINDS = {
@@ -79,9 +79,9 @@ def read_bytes(path: Path, max_bytes: int, follow_links: bool = False) -> bytes:
   return content
 
 
-def read_json(path: Path, max_bytes: int = MAX_JSON) -> Any:
+def read_json(path: Path, max_bytes: int = MAX_BYTES, follow_links: bool = False) -> Any:
   """Reads a regular file of JSON as `parse_json` does."""
-  content = read_bytes(path, max_bytes)
+  content = read_bytes(path, max_bytes, follow_links)
   try:
     return parse_json(content)
   except ValueError as error:

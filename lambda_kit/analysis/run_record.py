@@ -113,7 +113,7 @@ def read(folder: pathlib.Path) -> RunRecord:
     RecordError: It is missing or damaged.
   """
   try:
-    text = reading.read_bytes(folder / NAME, reading.MAX_JSON)
+    text = reading.read_bytes(folder / NAME, reading.MAX_BYTES)
     value = reading.parse_json(text)
     record = _parse(value)
     # Records that are older than checksums have none.
