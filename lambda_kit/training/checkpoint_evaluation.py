@@ -67,7 +67,7 @@ def evaluate(
   folder, spec, title = pathlib.Path(workdir), experiment.spec, experiment.settings.title
   checkpoint = _choose(folder, which, step)
   checkpointing.check_task(checkpoint, experiment.environment)
-  number, saved, loop = _read_state(checkpoint)
+  number, saved, loop = read_state(checkpoint)
   experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
   if export_to is not None:
     exported.check_folder(export_to)
@@ -131,7 +131,7 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
   return checkpoint
 
 
-def _read_state(
+def read_state(
   checkpoint: store_lib.Checkpoint,
 ) -> tuple[int, Mapping[str, np.ndarray] | None, environment_loop.LoopState]:
   """Returns what an evaluation needs of a checkpoint's state.

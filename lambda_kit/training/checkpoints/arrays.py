@@ -98,10 +98,13 @@ def load_arrays(path: str | os.PathLike, like: Any) -> Any:
   expected = {name: _field(leaf) for name, leaf in _named_leaves(like)}
   content = _read_checked(path, _max_bytes(expected))
   found = {}
-  for name, tensor in safetensors.deserialize(content):
-    dtype = _DTYPES[tensor['dtype']]
-    # `frombuffer` returns a view, which is read-only under some versions of safetensors.
-    found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
+  try:
+    for name, tensor in safetensors.deserialize(content):
+      dtype = _DTYPES[tensor['dtype']]
+      # `frombuffer` returns a view, which is read-only under some versions of safetensors.
+      found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
+  except (safetensors.SafetensorError, KeyError, ValueError) as error:
+    raise errors.DamagedError(f'{path} was not written by lambda_kit: {type(error).__name__}: {error}') from error
   differences = _differences({name: _field(array) for name, array in found.items()}, expected)
   if differences:
     more = len(differences) - _MAX_NAMED
