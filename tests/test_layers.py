@@ -13,6 +13,7 @@ _LAYERS = (
   'errors',
   'ranges',
   'files',
+  'reading',
   'signals',
   'core',
   'environments',

@@ -156,6 +156,11 @@ def _make(make: Callable[..., Any], task: str) -> Any:
 
 
 def _maker(task: str) -> Callable[..., Any]:
+  if ':' in task:  # gymnasium would import the module before it, although no gin file has an import statement.
+    module, _, name = task.partition(':')
+    raise errors.SetupError(
+      f'GymnasiumTask.task = {task!r} names a module. Write `import {module}` in a gin file, and TASK = {name!r}.'
+    )
   try:
     import gymnasium
   except ImportError as error:
