@@ -84,6 +84,7 @@ class Checkpointer:
 
   def begin(self) -> None:
     """Saves the parts as they are before the first step: a run without a checkpoint has lost its checkpoints."""
+    self._store.remove_leftovers()
     if self._replay is not None:
       _, archive = self._replay
       archive.restore_none()
@@ -102,6 +103,7 @@ class Checkpointer:
       EpisodeFileError: All of them need an episode that is missing or damaged. Nothing on disk was changed.
       StrangeEpisodeError: The run did not write one of its episodes. Nothing on disk was changed.
     """
+    self._store.remove_leftovers()
     checkpoint = self._store.newest()
     if checkpoint is None:
       raise errors.CheckpointError(

@@ -152,6 +152,13 @@ def test_another_task_is_refused(trained):
   _refused(done, 'error: ', 'is of the task', 'GridCmdp S1G')
 
 
+def test_another_configuration_is_refused(trained, tmp_path):
+  workdir = shutil.copytree(trained, tmp_path / 'run')
+  with open(workdir / 'config.gin', 'a') as file:
+    file.write('GridCmdp.slip = 0.2\n')
+  _refused(_evaluate(workdir), f'{workdir}/config.gin is damaged, changed, or of another run')
+
+
 def test_a_damaged_checkpoint_is_skipped(trained, tmp_path):
   workdir = shutil.copytree(trained, tmp_path / 'run')
   with open(workdir / 'checkpoints' / 'step_000000001000' / 'learner.safetensors', 'r+b') as file:

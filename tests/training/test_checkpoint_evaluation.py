@@ -9,12 +9,14 @@ import pytest
 
 import gin
 from lambda_kit import components  # noqa: F401 (registers)
+from lambda_kit import files
 from lambda_kit.config import configuration
 from lambda_kit.training import checkpoint_evaluation
 from lambda_kit.training import experiment as experiment_lib
 from lambda_kit.training import exported
 from lambda_kit.training import train as train_lib
 from lambda_kit.training.checkpoints import errors
+from lambda_kit.training.checkpoints import store as store_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BINDINGS = (
@@ -132,3 +134,22 @@ def test_what_is_not_there_is_said(workdir):
   for which in ('newest', 'best'):
     with pytest.raises(errors.CheckpointError, match='no checkpoint yet'):
       _evaluate(workdir, which=which)
+
+
+def test_a_checkpoint_of_another_run_is_refused(workdir):
+  path = store_lib.CheckpointStore(workdir / 'checkpoints', run_id='other').save(300, {}, {})
+  with pytest.raises(errors.MismatchError, match=f'{path} was written by run other'):
+    _evaluate(workdir)
+
+
+def test_results_are_not_written_through_a_link(workdir, tmp_path):
+  (tmp_path / 'target').mkdir()
+  (workdir / 'evaluation').symlink_to(tmp_path / 'target')
+  with pytest.raises(files.NotPlainError, match='evaluation is a symbolic link to'):
+    _evaluate(workdir)
+  assert not list((tmp_path / 'target').iterdir())
+
+
+def test_runs_without_a_record_can_be_evaluated(trained, workdir):
+  (workdir / 'run.json').unlink()
+  assert _measured(_evaluate(workdir)) == _measured(trained[1][1])

@@ -62,7 +62,7 @@ class CheckpointStore:
   """Writes, finds and deletes checkpoints. Only one process writes to a folder; others may read meanwhile.
 
   Args:
-    folder: Created by the first save. Leftovers of processes that died while writing to it are removed.
+    folder: Created by the first save.
     keep: Number of latest checkpoints to keep, in addition to the best safe one.
     run_id: Of the run. Checkpoints of other runs are refused, and never deleted. By default those of any run are read.
     writing: Entered when a new checkpoint gets its place, and when others are deleted, which it may refuse.
@@ -81,7 +81,17 @@ class CheckpointStore:
     self._keep = keep
     self._run_id = run_id
     self._writing = writing
-    self._remove_leftovers()
+
+  def remove_leftovers(self) -> None:
+    """Finishes or removes what processes of this machine left when they died while writing. For the writer only."""
+    for match in self._matches(_LEFTOVER):
+      original, kind, pid = match.groups()
+      if files.is_alive(int(pid)):
+        continue
+      if kind == 'replaced':
+        folders.restore_or_remove(self._folder / match[0], self._folder / original)
+      else:
+        folders.remove(self._folder / match[0])
 
   def save(
     self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
@@ -155,7 +165,7 @@ class CheckpointStore:
     if found is None and before is None and (damaged := sorted(match[0] for match in self._matches(_DAMAGED))):
       raise errors.CheckpointError(
         f'No checkpoint in {self._folder} can be used; damaged are {", ".join(damaged)}. Copy a good one '
-        'from a backup into the folder, or remove the damaged ones to start from the beginning.'
+        'from a backup into the folder, or give --restart, which moves the whole run aside and starts anew.'
       )
     return found
 
@@ -261,16 +271,6 @@ class CheckpointStore:
         logging.warning('%s is no longer needed, but can not be deleted: %s', path, error)
       else:
         folders.remove(doomed)
-
-  def _remove_leftovers(self) -> None:
-    for match in self._matches(_LEFTOVER):
-      original, kind, pid = match.groups()
-      if files.is_alive(int(pid)):
-        continue
-      if kind == 'replaced':
-        folders.restore_or_remove(self._folder / match[0], self._folder / original)
-      else:
-        folders.remove(self._folder / match[0])
 
 
 def _file_of(name: str) -> str:

@@ -50,6 +50,7 @@ def _die_at(call: int) -> None:
 
 def _newest_of_clean_folder(folder: pathlib.Path, keep: int) -> int:
   store = store_lib.CheckpointStore(folder, keep)
+  store.remove_leftovers()
   assert all('.' not in name for name in os.listdir(folder)), os.listdir(folder)
   for step in store.steps():
     fakes.assert_complete(store.at(step), step)

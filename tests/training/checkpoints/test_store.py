@@ -349,6 +349,8 @@ def test_leftovers_of_dead_processes_are_removed(tmp_path):
       (tmp_path / f'{_name(1)}.{kind}.{pid}').mkdir()
   (tmp_path / 'notes.partial.txt').touch()
   store = store_lib.CheckpointStore(tmp_path)
+  assert len(os.listdir(tmp_path)) == 8 and store.newest().step == 1  # Who only reads removes nothing.
+  store.remove_leftovers()
   assert sorted(os.listdir(tmp_path)) == sorted(
     ['notes.partial.txt', _name(1), f'{_name(1)}.partial.{alive}', f'{_name(1)}.replaced.{alive}']
   )
