@@ -115,7 +115,7 @@ def checked(target: Target, name: str | None = None) -> Target:
     name: What gin files call it; by default its name in Python.
   """
   is_class = inspect.isclass(target)
-  function = target.__init__ if is_class else target  # type: ignore[misc]
+  function = target.__init__ if is_class else target
   signature = inspect.signature(function)
   ranged = {
     parameter: hint
@@ -135,7 +135,7 @@ def checked(target: Target, name: str | None = None) -> Target:
   wrapper.__signature__ = signature  # type: ignore[attr-defined]  # Gin doesn't look through wrappers.
   if not is_class:
     return typing.cast(Target, wrapper)
-  target.__init__ = wrapper  # type: ignore[misc]
+  target.__init__ = wrapper  # type: ignore[method-assign]
   return target
 
 
