@@ -38,15 +38,31 @@ def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callabl
     hints = gin_internals.hints(gin_internals.wrapped(node.selector))
     defaults = gin_internals.signature(node.selector).defaults
     for parameter, key in reach.parameters(node).items():
-      origin, value = _follow(reach, config, key, config[key])
-      expected = Expected(parameter, hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN))
-      if not expected.accepts(value):
-        used = f' (used by {key})' if origin != key else ''
-        problems.setdefault(
-          origin,
-          f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.{expected.remedy(str(origin), value)}',
-        )
+      hint, default = hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN)
+      for origin, value, expected in (
+        *_macros_inside(reach, config, key, parameter, hint),
+        (*_follow(reach, config, key, config[key]), Expected(parameter, hint, default)),
+      ):
+        if not expected.accepts(value):
+          used = f' (used by {key})' if origin != key else ''
+          problems.setdefault(
+            origin,
+            f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.{expected.remedy(str(origin), value)}',
+          )
+          break
   return list(problems.values())
+
+
+def _macros_inside(
+  reach: reach_lib.Reach, config: reach_lib.Config, key: Key, parameter: str, hint: Any
+) -> Iterator[tuple[Key, Any, 'Expected']]:
+  """The macros in a bound sequence, each with its value and what it should be."""
+  sequences = (typing.get_args(arm) for arm in ranges.alternatives(hint) if ranges.is_sequence(arm))
+  items = next(filter(None, sequences), (Any,))
+  for item in config[key] if isinstance(config[key], (list, tuple)) else ():
+    origin, value = _follow(reach, config, key, item)
+    if origin != key:
+      yield origin, value, Expected(parameter, items[0])
 
 
 def _follow(reach: reach_lib.Reach, config: reach_lib.Config, key: Key, value: Any) -> tuple[Key, Any]:

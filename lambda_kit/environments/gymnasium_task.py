@@ -51,25 +51,34 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
       raise errors.SetupError(
         f'{task} observes several pictures, and one is supported: write a wrapper that joins them.'
       )
-    if not hasattr(self._gymnasium.action_space, 'low'):
-      raise errors.SetupError(
-        f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).'
-      )
+    actions = self._gymnasium.action_space
+    if hasattr(actions, 'low') and np.any(actions.low > actions.high):  # dm_env's specs can't say so.
+      raise errors.SetupError(f'{task} has the action space {actions}, whose lower bounds are above the upper ones.')
+    if not hasattr(actions, 'low'):
+      raise errors.SetupError(f'{task} has the action space {actions}; actions must be continuous (Box).')
 
   def begin(self, seed: int) -> dict[str, np.ndarray]:
-    observation, _ = self._gymnasium.reset(seed=seed)
+    result = self._gymnasium.reset(seed=seed)
+    if not isinstance(result, tuple) or len(result) != 2:
+      raise errors.SetupError(
+        f'`reset` of {self._task} has to return an observation and a dictionary, (observation, {{}}).'
+      )
     self._time = 0
-    return self._convert(observation)
+    return self._convert(result[0])
 
   def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
     total_reward, total_cost = 0.0, np.zeros(len(self.constraint_names))
     for step_count in range(1, count + 1):  # noqa: B007 (returned below)
-      result = self._gymnasium.step(action)
-      if len(result) == 6:
-        observation, reward, cost, terminated, truncated, info = result
-        info = dict(info, cost=cost)
-      else:
-        observation, reward, terminated, truncated, info = result
+      match self._gymnasium.step(action):
+        case observation, reward, terminated, truncated, info:
+          pass
+        case observation, reward, cost, terminated, truncated, info:
+          info = dict(info, cost=cost)
+        case result:
+          raise errors.SetupError(
+            f'`step` of {self._task} has to return (observation, reward, terminated, truncated, info), with costs in '
+            f'`info`, and returned {len(result)} values.'
+          )
       total_reward += float(reward)
       total_cost += self._costs(info)
       self._time += 1
@@ -109,6 +118,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
         if renderer.viewer is not None:
           opengl.draw_into(renderer.viewer.con)  # Another camera may have drawn last.
         picture = self._gymnasium.render()
+    if getattr(picture, 'dtype', None) != np.uint8:
+      return picture  # None, for example. Callers say what is wrong with it.
     return np.asarray(Image.fromarray(picture).resize((width, height)))
 
   def close(self) -> None:
@@ -126,8 +137,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     except (TypeError, ValueError):
       costs = {key: info[key] for key in self.constraint_names}
       raise errors.SetupError(
-        f'{self._task} reports the costs {costs} in `info`, and each has to be one number: split costs with several '
-        'numbers, and name their keys in GymnasiumTask.cost_keys.'
+        f'{self._task} reports the costs {costs} in `info`, and each has to be one number: return numbers under the '
+        'keys that GymnasiumTask.cost_keys names.'
       ) from None
 
   def _convert(self, observation: Any) -> dict[str, np.ndarray]:
@@ -153,6 +164,13 @@ def _make(make: Callable[..., Any], task: str) -> Any:
     if 'render_mode' not in str(error):
       raise
     return make(task)
+  except Exception as error:
+    if type(error).__module__ != 'gymnasium.error':
+      raise
+    raise errors.SetupError(
+      f'GymnasiumTask.task = {task!r}: {error} If it is your own, import the module that registers it in a gin '
+      'file, by a line such as `import my_module`.'
+    ) from error
 
 
 def _maker(task: str) -> Callable[..., Any]:

@@ -46,15 +46,16 @@ def check_actions(task_name: str, actions: Any) -> None:
   """Refuses actions that are not a vector of real numbers between finite bounds."""
   if not isinstance(actions, specs.BoundedArray) or len(actions.shape) != 1 or actions.dtype.kind != 'f':
     raise errors.SetupError(
-      f'{task_name} takes actions of another kind than agents choose: {actions}. They have to be a vector of real '
-      'numbers between bounds, a Box of shape (A,) or a BoundedArray: write a wrapper that takes those.'
+      f'{task_name} takes actions that are {actions.dtype} {list(actions.shape)}, and agents choose vectors of real '
+      'numbers between bounds: a Box or BoundedArray of shape (A,). Write a wrapper that takes these.'
     )
-  if not np.all(np.isfinite(actions.minimum) & np.isfinite(actions.maximum)):
-    raise errors.SetupError(
-      f'{task_name} takes actions without bounds, which cannot be rescaled to [-1, 1]: {actions}. Bound them.'
-    )
-  if not np.all(actions.minimum < actions.maximum):
-    raise errors.SetupError(f'{task_name} takes actions whose lower bounds are not below the upper ones: {actions}.')
+  lows, highs = (np.broadcast_to(ends, actions.shape) for ends in (actions.minimum, actions.maximum))
+  for index, (low, high) in enumerate(zip(lows, highs)):
+    if not (np.isfinite(low) and np.isfinite(high)):
+      raise errors.SetupError(
+        f'{task_name} takes actions without bounds, which cannot be rescaled to [-1, 1]: entry {index} is between '
+        f'{low:g} and {high:g}. Give them finite bounds.'
+      )
 
 
 def _check_observations(task_name: str, observations: Any) -> dict[str, specs.Array]:

@@ -45,7 +45,7 @@ def check(environment: core.Environment, spec: core.EnvironmentSpec) -> None:
 def draw(environment: core.Environment, size: int) -> np.ndarray:
   """A picture of the environment's state, uint8 [height, width, 3]."""
   name = environment.task_name
-  with _explained(f'{name} can not be drawn: `render` failed'):
+  with _explained(f'{name} can not be drawn: `render` failed', hint='.'):
     picture = environment.render(size, size)
   if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
     raise errors.SetupError(
@@ -58,7 +58,7 @@ def find_drawing_problem(environment: core.Environment, size: int) -> str | None
   """Why an environment can't be drawn; None if it can."""
   first = environment.next_episode
   try:
-    with _explained(f'{environment.task_name} can not be drawn: its reset failed'):
+    with _explained(f'{environment.task_name} can not be drawn: its reset failed', hint='.'):
       environment.reset()
     draw(environment, size)
   except errors.UserError as error:
@@ -125,10 +125,10 @@ def _describe(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _explained(what: str, hint: str = errors.HINT) -> Iterator[None]:
   """Turns any error into a one-sentence `SetupError`."""
   try:
-    with errors.explained(what):
+    with errors.explained(what, hint):
       yield
   except isolated.EnvironmentFailure as failure:  # With the stack trace of the other process.
-    raise errors.SetupError(f'{str(failure).splitlines()[0]} (--traceback shows where.)') from failure
+    raise errors.SetupError(f'{str(failure).splitlines()[0]}{hint}') from failure
