@@ -4,9 +4,12 @@ from collections.abc import Iterator
 import contextlib
 import os
 import pathlib
+import re
 import stat
 
 from lambda_kit import errors
+
+_PARTIAL = re.compile(r'\..+\.(\d{1,9})\.partial(\.\w+)?')  # As `replacing` names them.
 
 
 class NotPlainError(errors.UserError):
@@ -66,6 +69,27 @@ def write_atomically(path: str | os.PathLike, content: bytes | str) -> None:
   """Writes or replaces a file, completely or not at all. Text is UTF-8."""
   with replacing(path) as partial:
     partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove_leftovers(folder: pathlib.Path) -> None:
+  """Deletes what processes of this machine left in a folder when they died in `replacing`."""
+  for path in folder.glob('.*.partial*'):
+    match = _PARTIAL.fullmatch(path.name)
+    if match and not is_alive(int(match[1])) and not path.is_dir():
+      path.unlink(missing_ok=True)
+
+
+def is_alive(pid: int) -> bool:
+  """Whether another process of this machine has this id."""
+  if pid == os.getpid():
+    return False  # In a container, a process may have the id of one that died before.
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  except PermissionError:  # It belongs to another user.
+    return True
+  return True
 
 
 def sync_file(path: pathlib.Path) -> None:

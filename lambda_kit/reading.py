@@ -5,11 +5,12 @@ file that its owner never meant to show. JSON is limited in bytes and in depth.
 """
 
 import errno
+import io
 import json
 import os
 import pathlib
 import stat
-from typing import Any, BinaryIO
+from typing import Any
 
 from lambda_kit import errors
 
@@ -47,7 +48,7 @@ def exists(path: Path) -> bool:
   return True
 
 
-def open_regular(path: Path, follow_links: bool = False) -> BinaryIO:
+def open_regular(path: Path, follow_links: bool = False) -> io.BufferedReader:
   """Opens a file for reading, at once and only if it is a regular one.
 
   Args:

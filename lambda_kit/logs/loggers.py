@@ -123,9 +123,9 @@ class TensorBoardLogger(core.Logger):
   def write(self, kind: str, row: dict[str, Any]) -> None:
     values: list[summary_pb2.Summary.Value] = []
     for name, value in row.items():
-      if name != 'environment_steps':
+      if name not in ('environment_steps', 'time'):
         values.extend(_summary_values(f'{kind}/{name}', value, histogram=name in PER_EPISODE))
-    self._write(values, int(row['environment_steps']))
+    self._write(values, int(row['environment_steps']), row.get('time'))
 
   def write_image(self, tag: str, encoded: bytes, environment_steps: int) -> None:
     """Writes a picture or a video.
@@ -144,8 +144,9 @@ class TensorBoardLogger(core.Logger):
     with naming(self._directory):
       self._writer.close()
 
-  def _write(self, values: list[summary_pb2.Summary.Value], step: int) -> None:
-    event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=time.time(), step=step)
+  def _write(self, values: list[summary_pb2.Summary.Value], step: int, wall_time: float | None = None) -> None:
+    wall_time = time.time() if wall_time is None else wall_time  # Rows that were read from a log have their time.
+    event = event_pb2.Event(summary=summary_pb2.Summary(value=values), wall_time=wall_time, step=step)
     with naming(self._directory):
       self._writer.write_event(event)
       self._writer.flush()

@@ -8,7 +8,7 @@ A checkpoint says of each kind how many bytes there were when it was taken, and 
 rows so far, and its size doesn't depend on their number.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import hashlib
 import itertools
@@ -52,6 +52,13 @@ class RunLogs(core.Logger):
       self._copies.append(kind, line)
       self._logs.append(kind, line)
     written.add(line, int(row['environment_steps']))
+
+  def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields all rows so far, one kind after the other."""
+    for kind in loggers.KINDS:
+      if (path := self._logs.path(kind)).exists():
+        for row in rows_lib.read_jsonl(path):
+          yield kind, row
 
   def close(self) -> None:
     self._logs.close()
@@ -143,15 +150,15 @@ def _agreed(log: pathlib.Path, of_log: bytes, copy: pathlib.Path, of_copy: bytes
   readable = [
     [line for line in content.splitlines(keepends=True) if _is_row(line, last)] for content in (of_log, of_copy)
   ]
-  lines = max(readable, key=len)
+  most = max(readable, key=len)
   logging.warning(
     '%s and %s are both damaged: %d of %d rows could be read, the others are lost.',
     log,
     copy,
-    len(lines),
+    len(most),
     expected['rows'],
   )
-  return b''.join(lines)
+  return b''.join(most)
 
 
 def _is_row(line: bytes, last_step: int) -> bool:

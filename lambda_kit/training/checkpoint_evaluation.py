@@ -72,6 +72,7 @@ def evaluate(
   if export_to is not None:
     exported.check_folder(export_to)
   print(f'Evaluating {checkpoint.path}')
+  files.remove_leftovers(folder / 'evaluation')
   results, calibrated = folder / 'evaluation', f'{checkpoint.path.name}-calibration'
   files.refuse_others(results)
   if num_calibrations:

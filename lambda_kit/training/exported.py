@@ -10,11 +10,14 @@ longer, export it again from its checkpoint.
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 import dataclasses
+import glob
 import operator
 import os
 import pathlib
 import shutil
+import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +41,13 @@ _FORMAT = 'lambda_kit policy'
 _VERSION = 2
 _JSON, _ARRAYS, _PROGRAM = 'policy.json', 'policy.safetensors', 'policy.stablehlo'
 _REMEDY = 'Export it again from its checkpoint: python launchers/evaluate.py --workdir=... --export=...'
+
+
+_Computed = futures.Future[tuple[np.ndarray, list[jax.Array]]]  # An action [1, A] and the next carry.
+
+
+class PolicyError(errors.CheckpointError):
+  """A policy gave no action that can be taken."""
 
 
 class Field(NamedTuple):
@@ -96,6 +106,7 @@ class ExportedPolicy:
     program: One step, with arguments as in `_flatten`.
     variables: Arrays by name.
     certificate: Of its checkpoint; None if it was not calibrated.
+    time_limit: Seconds that an action may take; None for any. Compiling, at the first action, doesn't count.
   """
 
   def __init__(
@@ -104,10 +115,16 @@ class ExportedPolicy:
     program: jax_export.Exported,
     variables: Mapping[str, np.ndarray],
     certificate: certificate_lib.Certificate | None = None,
+    time_limit: float | None = None,
   ):
+    if time_limit is not None and not time_limit > 0:
+      raise ValueError(f'A time limit is positive, got {time_limit}.')
     self.description = description
     self.certificate = certificate
-    self._step = jax.jit(program.call)
+    self._time_limit = time_limit
+    self._is_compiled = False
+    self._last: _Computed | None = None  # The last action with a time limit, which may be overdue.
+    self._step: Any = jax.jit(program.call)
     self._variables = jax.device_put(dict(variables))
     self._first_carry = _arguments(program)[1]
     self.reset()
@@ -122,11 +139,49 @@ class ExportedPolicy:
     self._is_first = np.ones((1,), bool)
 
   def __call__(self, observation: types.Observation) -> np.ndarray:
-    """Returns an action [A] in [-1, 1] for an observation: of the environment's reset, then of each of its steps."""
+    """Returns an action [A] in [-1, 1] for an observation: of the environment's reset, then of each of its steps.
+
+    Raises:
+      ValueError: The observation is not of the kind that the policy was trained on.
+      PolicyError: The action is not finite, or did not come within the time limit.
+    """
     batch = self._checked(observation)
-    action, self._carry = self._step(self._variables, self._carry, batch, self._is_first, self._episode)
-    self._is_first = np.zeros((1,), bool)
-    return np.asarray(action)[0]
+    arguments = self._variables, self._carry, batch, self._is_first, self._episode
+    action, carry = self._compute(*arguments) if self._time_limit is None else self._compute_in_time(*arguments)
+    if not np.isfinite(action).all():
+      raise PolicyError(
+        f'The policy gave an action that is not finite, {action[0]}. Its observation may be unlike any that it was '
+        'trained on, or its files are those of a run that diverged.'
+      )
+    self._carry, self._is_first = carry, np.zeros((1,), bool)
+    return action[0]
+
+  def _compute(self, *arguments: Any) -> tuple[np.ndarray, list[jax.Array]]:
+    action, carry = self._step(*arguments)
+    return np.asarray(action), carry
+
+  def _compute_in_time(self, *arguments: Any) -> tuple[np.ndarray, list[jax.Array]]:
+    """Computes in a thread that is left alone when its time is up: a compiled program can't be stopped."""
+    if self._last is not None and not self._last.done():
+      raise PolicyError('The policy is still computing an action that is overdue. Load it anew, or end the process.')
+    if not self._is_compiled:
+      self._step, self._is_compiled = self._step.lower(*arguments).compile(), True
+    future = self._last = _Computed()
+
+    def work():
+      try:
+        future.set_result(self._compute(*arguments))
+      except BaseException as error:
+        future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+      return future.result(self._time_limit)
+    except futures.TimeoutError:
+      raise PolicyError(
+        f'The policy took more than its time limit of {self._time_limit:g} s for an action. Raise the limit if this '
+        'machine is slow.'
+      ) from None
 
   def _checked(self, observation: types.Observation) -> dict[str, np.ndarray]:
     fields = self.description.observations
@@ -183,6 +238,10 @@ def save(
   contents[_JSON] = sealed.to_bytes(
     _FORMAT, _VERSION, dict(description.to_json(), files=entries, jax=jax.__version__, platforms=PLATFORMS)
   )
+  for earlier in folder.parent.glob(f'{glob.escape(folder.name)}.partial.*'):
+    pid = earlier.suffix[1:]
+    if pid.isdecimal() and len(pid) < 10 and not files.is_alive(int(pid)):
+      shutil.rmtree(earlier, ignore_errors=True)
   partial = folder.with_name(f'{folder.name}.partial.{os.getpid()}')
   try:
     partial.mkdir(parents=True)
@@ -205,8 +264,12 @@ def check_folder(folder: str | os.PathLike) -> None:
     raise FileExistsError(f'{folder} exists and is not an exported policy. Choose another folder.')
 
 
-def load(folder: str | os.PathLike) -> ExportedPolicy:
+def load(folder: str | os.PathLike, time_limit: float | None = None) -> ExportedPolicy:
   """Reads what `save` wrote.
+
+  Args:
+    folder: Where it is.
+    time_limit: See `ExportedPolicy`.
 
   Raises:
     DamagedError: Files are truncated, changed, or missing.
@@ -230,7 +293,7 @@ def load(folder: str | os.PathLike) -> ExportedPolicy:
     ) from error
   with errors.wrong_content_is_damage(folder / certificate_lib.NAME):
     certificate = certificate_lib.read(folder) if certificate_lib.NAME in entries else None
-  return ExportedPolicy(description, program, arrays.load_arrays(folder / _ARRAYS, variables), certificate)
+  return ExportedPolicy(description, program, arrays.load_arrays(folder / _ARRAYS, variables), certificate, time_limit)
 
 
 def _flatten(

@@ -44,14 +44,14 @@ def train(
   """
   folder = pathlib.Path(workdir)
   with lock.WorkdirLock(folder):
-    record, lease = workdir_lib.claim(experiment, folder, allow_config_change)
-    return _train(experiment, folder, record, lease)
+    return _train(experiment, folder, workdir_lib.claim(experiment, folder, allow_config_change))
 
 
 def _train(
-  experiment: experiment_lib.Experiment, folder: pathlib.Path, record: run_record.RunRecord, lease: lock.Lease
+  experiment: experiment_lib.Experiment, folder: pathlib.Path, claimed: workdir_lib.Claim
 ) -> list[dict[str, Any]]:
   started = time.monotonic()
+  record, lease = claimed.record, claimed.lease
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
   total_steps = settings.environment_steps
   rows: list[dict[str, Any]] = []
@@ -71,16 +71,24 @@ def _train(
     lease.writing,
   )
   with lease.writing():
+    for place in (folder, folder / 'checkpoints'):
+      files.remove_leftovers(place)
     if record.begun:
       resumed_from = checkpointer.resume()
+      workdir_lib.write_start(folder, claimed)
       print(f'Resuming from step {resumed_from:,} of {total_steps:,}.')
     else:
+      workdir_lib.write_start(folder, claimed)
       checkpointer.begin()
       resumed_from, record = 0, dataclasses.replace(record, begun=True)
       run_record.write(folder, record)
   view = terminal.TerminalLogger(total_steps, spec.cost_limits, settings.title, constraint_names=spec.constraint_names)
+  has_events = any((folder / 'tensorboard').glob('events*'))
   # The first checkpoint comes before the rows of step 0, which a run writes if it learns from offline data.
   tensorboard = loggers_lib.TensorBoardLogger(folder / 'tensorboard', resumed_from or -1)
+  if not has_events:
+    for kind, row in logs.rows():  # None, unless the folder was lost.
+      tensorboard.write(kind, row)
   logger = loggers_lib.LoggerGroup([logs, tensorboard, view, diagnostics])
   diagnostics.connect(logs, lambda name, message: logging.warning('%s: %s', name, message))
 

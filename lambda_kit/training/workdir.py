@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import pathlib
+from typing import NamedTuple
 
 from absl import logging
 
@@ -42,18 +43,21 @@ class ConfigChangedError(errors.UserError):
   """A run would resume as another one: with another configuration, seed or physics, or with files of another run."""
 
 
-def claim(
-  experiment: experiment_lib.Experiment, folder: pathlib.Path, allow_change: bool
-) -> tuple[run_record.RunRecord, lock.Lease]:
-  """Writes the configuration and record of a new run, or compares them with those of a resumed one.
+class Claim(NamedTuple):
+  """The right to run in a workdir."""
+
+  record: run_record.RunRecord
+  lease: lock.Lease
+  writes_config: bool  # Whether the run is new, or has another configuration than before.
+
+
+def claim(experiment: experiment_lib.Experiment, folder: pathlib.Path, allow_change: bool) -> Claim:
+  """Refuses a workdir that holds another run than the one that would start or resume there, and takes the lease on it.
 
   Args:
     experiment: What is about to run.
     folder: The workdir, locked.
     allow_change: Whether a run may be resumed with another configuration.
-
-  Returns:
-    The record, and the lease on the workdir.
   """
   for name in _WRITTEN:
     files.refuse_others(folder / name)
@@ -67,14 +71,16 @@ def claim(
     record = record.going_on(before)
     if not writes_config:
       record = dataclasses.replace(record, config_sha256=before.config_sha256)
-  lease = lock.Lease(folder, record.run_id)
-  with lease.writing():
-    run_record.write(folder, record)  # Before the configuration: where there is one, there is a record.
-    if writes_config:
-      if record.begun:
-        _keep_earlier(folder)
-      configuration.save_config(folder / CONFIG)
-  return record, lease
+  return Claim(record, lock.Lease(folder, record.run_id), writes_config)
+
+
+def write_start(folder: pathlib.Path, claimed: Claim) -> None:
+  """Writes the record and the configuration of a run: before it begins, or once it is restored."""
+  run_record.write(folder, claimed.record)  # Before the configuration: where there is one, there is a record.
+  if claimed.writes_config:
+    if claimed.record.begun:
+      _keep_earlier(folder)
+    configuration.save_config(folder / CONFIG)
 
 
 def read_record(folder: pathlib.Path) -> run_record.RunRecord:

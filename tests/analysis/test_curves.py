@@ -35,6 +35,12 @@ def _evaluation(steps: int, episode_returns, cost_returns, cost_regret=0.02):
   }
 
 
+def _all_failed(steps: int):
+  """A row of two episodes that failed."""
+  row = {'environment_steps': steps, 'episode_return': None, 'cost_return': [None], 'cost_regret': [0.5]}
+  return row | {'failed_episodes': 2, 'episode_returns': [], 'cost_returns': []}
+
+
 def _lines(axes, marker: str) -> list[np.ndarray]:
   """Points [R, 2] of the lines with a marker and a stroke; without a stroke for 'dots'."""
   dots = marker == 'dots'
@@ -121,8 +127,18 @@ class TestLearningCurve:
         'episode': [_episode(1000, None, [None], None), _episode(2000)],
         'evaluation': [{**_evaluation(1000, [1.0, 2.0], [[3.0], [4.0]]), 'cost_returns': [[None], [4.0]]}],
       },
+      {'evaluation': [_all_failed(1000)]},
+      {'evaluation': [_all_failed(1000), _evaluation(2000, [1.0], [[3.0]])], 'episode': [_episode(1000)]},
     ],
-    ids=['nothing', 'one episode', 'one evaluation', 'means only', 'not finite'],
+    ids=[
+      'nothing',
+      'one episode',
+      'one evaluation',
+      'means only',
+      'not finite',
+      'all failed',
+      'some evaluations failed',
+    ],
   )
   @pytest.mark.filterwarnings('error')
   def test_little_data(self, tmp_path, rows):
@@ -149,11 +165,12 @@ class TestLearningCurve:
       logger.write('evaluation', {**good, name: value})
     logger.write('evaluation', {name: value for name, value in good.items() if name != 'cost_return'})
     logger.write('evaluation', good)
+    logger.write('evaluation', _all_failed(3000))
     logger.write('episode', _episode(1000))
     logger.close()
     path = curves.learning_curve(tmp_path, tmp_path / 'curve.png', 25.0, ('hazards',))
     assert path.read_bytes().startswith(b'\x89PNG')
-    assert '7 of 8 rows have no numbers to draw' in caplog.text and caplog.text.count('left out') == 1
+    assert '7 of 9 rows have no numbers to draw' in caplog.text and caplog.text.count('left out') == 1
 
   def test_leaves_matplotlib_as_it_was(self, tmp_path):
     had_pyplot, settings = 'matplotlib.pyplot' in sys.modules, matplotlib.rcParams.copy()
@@ -194,9 +211,7 @@ class TestEvaluationTable:
 
   def test_failed_episodes_have_a_column_and_no_score_is_invented(self):
     some = {**_evaluation(1, [1.0], [[10.0]]), 'failed_episodes': 1}
-    none = {'environment_steps': 2, 'episode_return': None, 'cost_return': [None], 'episode_returns': []}
-    none |= {'cost_returns': [], 'cost_regret': [0.5], 'failed_episodes': 2}
-    table = tables.evaluation_table([some, none], 25.0)
+    table = tables.evaluation_table([some, _all_failed(2)], 25.0)
     assert _cells(table) == [
       ['1', '1.00 ± 0.00', '10.0 ± 0.0', 'ok', '0.0200', '1'],
       ['2', 'nan', 'nan', 'unknown', '0.5000', '2'],

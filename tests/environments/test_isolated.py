@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gin
+from lambda_kit import signals
 from lambda_kit.agents import random_agent
 from lambda_kit.environments import factory
 from lambda_kit.environments import grid_cmdp
@@ -264,6 +265,18 @@ class _Rows:
 
   def write(self, kind, row):
     self.rows.append((kind, row))
+
+
+class TestSignals:
+  def test_those_of_schedulers_do_not_reach_an_environment(self, make):
+    """They go to all processes of a job. The main one saves, and ends its workers."""
+    environment = make(_make_walk)
+    environment.reset()
+    process_id = environment.process_id
+    for number in (signal.SIGINT, *signals.ENDING):
+      os.kill(process_id, number)
+      environment.step(np.zeros(2, np.float32))
+    assert environment.process_id == process_id
 
 
 class TestEvaluation:

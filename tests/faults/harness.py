@@ -24,14 +24,15 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from benchmarks import checkpoint_speed
+from lambda_kit import signals
 from tests.faults import injection
 from tests.faults import runs
 from tests.faults import scenarios
 
 _PARTS = flags.DEFINE_list(
   'parts',
-  ['kills', 'signals', 'checkpoints', 'episodes', 'logs', 'disk', 'cost'],
-  'What to do, of kills, signals, checkpoints, episodes, logs, disk and cost.',
+  ['kills', 'signals', 'checkpoints', 'episodes', 'logs', 'writers', 'disk', 'cost'],
+  'What to do, of kills, signals, checkpoints, episodes, logs, writers, disk and cost.',
 )
 _KILLS = flags.DEFINE_integer(
   'kills', 30, "How often the random agent's run is killed; LAMBDA's: a fifth of it.", lower_bound=5
@@ -70,10 +71,11 @@ def _kill(made: _Runs) -> Iterator[scenarios.Result]:
 
 
 def _signal(made: _Runs) -> Iterator[scenarios.Result]:
-  for name, times in (('long random', 4), ('lambda', 2)):
-    result = scenarios.signals(
-      made(name), (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT)[-times:] * 2, _SEED.value
-    )
+  for name, numbers in (
+    ('long random', (*signals.ENDING, signal.SIGINT, signal.SIGINT)),
+    ('lambda', (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGINT)),
+  ):
+    result = scenarios.signals(made(name), numbers, _SEED.value)
     yield dataclasses.replace(result, fault=f'{result.fault} ({name})')
 
 
@@ -100,6 +102,12 @@ def _damage_logs(made: _Runs) -> Iterator[scenarios.Result]:
   yield scenarios.damaged_logs(run, run.stop('stopped-for-logs', 0.66))
 
 
+def _write_twice(made: _Runs) -> Iterator[scenarios.Result]:
+  for name in ('random', 'gather'):
+    result = scenarios.second_writer(made(name), 0.3)
+    yield dataclasses.replace(result, fault=f'{result.fault} ({name})')
+
+
 def _fill_disk(made: _Runs) -> Iterator[scenarios.Result]:
   for name, shares in (('random', (0.0, 0.1, 0.3, 0.6)), ('gather', (0.2, 0.5))):
     result = scenarios.full_disk(made(name), shares)
@@ -112,6 +120,7 @@ _FAULTS: dict[str, Callable[[_Runs], Iterator[scenarios.Result]]] = {
   'checkpoints': _damage_checkpoints,
   'episodes': _damage_episodes,
   'logs': _damage_logs,
+  'writers': _write_twice,
   'disk': _fill_disk,
 }
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import time
 
@@ -55,8 +57,25 @@ def half_written(workdir: pathlib.Path) -> list[str]:
   return found
 
 
+def hold_up(process: subprocess.Popen, workdir: pathlib.Path) -> None:
+  """Stops a process until it gets SIGCONT, at a moment when it writes nothing that another process would wait for."""
+  while True:
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    with open(workdir / '.lease', 'rb') as file, contextlib.suppress(BlockingIOError):
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      return
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.001)
+
+
 def truncate(path: pathlib.Path, rng: random.Random) -> None:
   os.truncate(path, rng.randrange(path.stat().st_size))
+
+
+def halve(path: pathlib.Path, rng: random.Random) -> None:
+  del rng
+  os.truncate(path, path.stat().st_size // 2)
 
 
 def flip_bit(path: pathlib.Path, rng: random.Random) -> None:

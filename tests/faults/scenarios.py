@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from typing import NamedTuple
 
 from tests.faults import injection
@@ -75,9 +76,14 @@ class Run:
 
   def check(self, workdir: pathlib.Path) -> Case:
     """Lets a run go on to its end, and compares."""
+    return self.compare(workdir, finish=True)
+
+  def compare(self, workdir: pathlib.Path, finish: bool = False) -> Case:
+    """Compares a run with the reference, if asked to after it has gone on to its end."""
     message = ''
     try:
-      runs.finish(workdir, self.arguments)
+      if finish:
+        runs.finish(workdir, self.arguments)
       runs.assert_same_outcome(workdir, self.reference)
     except Exception as error:
       message = f'{type(error).__name__}: {str(error)[-2000:] or "the outcome is another one"}'
@@ -113,7 +119,7 @@ def kills(run: Run, times: int, seed: int = 0) -> Result:
 
 
 def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
-  """SIGTERM and SIGINT at random moments of one run, every second time twice in a row."""
+  """Signals at random moments of one run, every second time twice in a row. Exit codes say whether to go on later."""
   rng = random.Random(seed)
   workdir = run.folder / 'signalled'
   injected, codes = 0, []
@@ -125,13 +131,39 @@ def signals(run: Run, numbers: Sequence[int], seed: int = 0) -> Result:
     codes.append(runs.interrupt(workdir, run.arguments, number, moment, again_after, poll_seconds=0.001))
     injected += codes[-1] != 0
   case = run.check(workdir)
+  expected = [130 if number == signal.SIGINT else 75 for number in numbers]
+  if wrong := [pair for pair in zip(codes, expected, strict=True) if pair[0] not in (0, pair[1])]:
+    case = case._replace(survived=False, message=f'exit codes, and those expected: {wrong}')
   return Result(
-    'SIGTERM, SIGINT, and two in a row',
+    'signals of schedulers, SIGINT, and two in a row',
     injected,
     injected * case.survived,
     case.rows_lost,
     case.message or _line(workdir, 'Interrupted') or f'exit codes {codes}',
   )
+
+
+def second_writer(run: Run, share: float) -> Result:
+  """The lock's file is deleted while a process is held up, and another one goes on. Then the first one wakes up."""
+  workdir = run.folder / 'two-writers'
+  moment = injection.at_log_size(workdir, int(share * run.size))
+  first = runs.start(workdir, run.arguments)
+  try:
+    while not moment() and first.poll() is None:
+      time.sleep(0.001)
+    injection.hold_up(first, workdir)
+    (workdir / '.lock').unlink()
+    case = run.check(workdir)
+    first.send_signal(signal.SIGCONT)
+    code = first.wait(timeout=120)
+  finally:
+    first.kill()
+  line = _line(workdir, 'error: ', 'was taken over by process', str(workdir))
+  if case.survived:  # The first one has changed nothing after the second one's end either.
+    case = run.compare(workdir)
+  if code != 1 or not line:
+    case = case._replace(survived=False, message=f'exit code {code}: {runs.output(workdir)[-500:]}')
+  return _summed_up('lock deleted, second writer', [case._replace(message=case.message or line)])
 
 
 def damaged_checkpoints(run: Run, stopped: pathlib.Path, files: Sequence[str], damages: Sequence[Damage]) -> Result:
@@ -195,7 +227,7 @@ def episodes_lost_to_all(run: Run, stopped: pathlib.Path) -> Result:
 
 
 def damaged_logs(run: Run, stopped: pathlib.Path) -> Result:
-  """The last line of the log of episodes is torn, or rubbish stands behind the rows of all logs."""
+  """The last line of the log of episodes is torn, rubbish follows the rows of all logs, or rows before are damaged."""
   cases = []
   torn = run.copy(stopped, 'torn')
   os.truncate(torn / 'episode.jsonl', runs.log_size(torn) - 17)
@@ -206,7 +238,17 @@ def damaged_logs(run: Run, stopped: pathlib.Path) -> Result:
       with open(path, 'ab') as file:
         file.write(garbage)
     cases.append(_told(run, workdir, 'are not rows', 'evaluation.jsonl'))
-  return _summed_up('logs: last line torn, rubbish appended', cases)
+  for kind in runs.kinds(stopped):
+    for damage in (_flip_first_key, injection.halve, injection.delete):
+      workdir = run.copy(stopped, f'{damage.__name__}-{kind}')
+      damage(workdir / f'{kind}.jsonl', random.Random(0))
+      cases.append(_told(run, workdir, 'It is written again', f'{kind}.jsonl'))
+  return _summed_up('logs: last line torn, rubbish appended, first row damaged, half or all lost', cases)
+
+
+def _flip_first_key(path: pathlib.Path, rng: random.Random) -> None:
+  del rng
+  path.write_bytes(path.read_bytes().replace(b'environment_steps', b'environment_stepr', 1))
 
 
 def full_disk(run: Run, shares: Sequence[float]) -> Result:

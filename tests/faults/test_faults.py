@@ -42,6 +42,10 @@ def test_no_good_checkpoint(random):
   _assert_good(scenarios.no_good_checkpoint(*random), 1)
 
 
+def test_a_second_writer(random):
+  _assert_good(scenarios.second_writer(random[0], 0.3), 1)
+
+
 def test_a_full_disk(random):
   result = scenarios.full_disk(random[0], [0.3])
   if not result.injected:

@@ -120,6 +120,20 @@ def test_a_workdir_alone_goes_on_with_what_it_holds(tiny, tmp_path):
   assert done.returncode == 0 and _rows(workdir / 'evaluation.jsonl')[-1]['environment_steps'] == 2000, done.stderr
 
 
+def test_a_restart_moves_the_old_run_aside(tiny, tmp_path):
+  workdir, aside = tmp_path / 'copy', tmp_path / 'copy.before-1'
+  shutil.copytree(tiny[0], workdir)
+  shutil.rmtree(workdir / 'checkpoints')
+  done = _run(f'--workdir={workdir}')
+  assert done.returncode != 0 and 'Traceback' not in done.stderr
+  assert f'are gone from {workdir}/checkpoints' in done.stderr and '--restart, which moves all' in done.stderr
+  bindings = ('experiment.with_video = False', 'ENVIRONMENT_STEPS = 500')
+  done = _run(f'--workdir={workdir}', '--restart', *(f'--gin_bindings={binding}' for binding in bindings))
+  assert done.returncode == 0 and f'What was in {workdir} is now in {aside}.' in done.stdout, done.stderr
+  assert len(_rows(workdir / 'episode.jsonl')) == 5
+  assert _rows(aside / 'episode.jsonl') == _rows(tiny[0] / 'episode.jsonl') and (aside / 'video.mp4').exists()
+
+
 def test_names_are_short_for_files():
   done = _run('--task=grid', '--agent=random', '--parts=isolated', '--dry_run')
   files = _run(

@@ -114,6 +114,14 @@ class TestPlain:
     assert steps == ['0', '1,000', '2,000']
     assert sum('evaluation' in line for line in lines) == 3
 
+  def test_evaluations_whose_episodes_failed_say_so(self):
+    logger, stream, _ = self._make()
+    logger.write('evaluation', {**_evaluation(1000), 'failed_episodes': 2})
+    logger.write('evaluation', {**_evaluation(2000, None, [None]), 'failed_episodes': 10})
+    some, none = stream.getvalue().splitlines()[-2:]
+    assert 'return 1.00, cost return 10.0' in some and '2 episodes failed' in some
+    assert 'evaluation: no score, since all 10 episodes failed' in none and 'nan' not in none
+
   def test_close_prints_the_last_episode_once(self):
     logger, stream, _ = self._make()
     for steps in (1000, 2000, 3000):

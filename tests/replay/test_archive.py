@@ -1,5 +1,6 @@
 """The replay on disk: appended, and rebuilt to the bit."""
 
+from absl import logging
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
@@ -118,3 +119,75 @@ def test_pruning_deletes_what_no_checkpoint_needs(tmp_path):
   archive.save()
   archive.prune(2)
   assert sorted(offline.episode_files(tmp_path)) == [2, 3]
+
+
+def _saved(folder, run_id='mine', count=3):
+  """The folder of a run with some episodes. Returns their range."""
+  buffer = _buffer()
+  for number in range(count):
+    buffer.add(fakes.make_episode(number, 4))
+  return archive_lib.ReplayArchive(folder, buffer, run_id).save()
+
+
+def _name(number):
+  return f'episode-{number:06d}.npz'
+
+
+def _contents(folder):
+  return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+  'number, source, message',
+  [
+    (1, 'mine/episode-000002.npz', 'is episode 2 of run mine, not episode 1 of this run'),
+    (1, 'other/episode-000001.npz', 'is episode 1 of run other, not episode 1 of this run'),
+    (1, 'dataset/episode-000001.npz', 'is of no run, not episode 1 of this run'),
+    (5, 'other/episode-000001.npz', 'is episode 1 of run other, not episode 5 of this run'),
+    (5, 'mine/episode-000002.npz', 'is episode 2 of run mine, not episode 5 of this run'),
+  ],
+)
+def test_an_episode_of_elsewhere_is_refused_and_nothing_changes(tmp_path, number, source, message):
+  for run_id in ('mine', 'other'):
+    span = _saved(tmp_path / run_id, run_id)
+  _saved(tmp_path / 'dataset', None)
+  _saved(tmp_path / 'more', 'mine', count=5)
+  (tmp_path / 'mine' / _name(4)).write_bytes((tmp_path / 'more' / _name(4)).read_bytes())  # To be deleted.
+  (tmp_path / 'mine' / _name(number)).write_bytes((tmp_path / source).read_bytes())
+  before = _contents(tmp_path / 'mine')
+  with pytest.raises(archive_lib.StrangeEpisodeError, match=f'mine/{_name(number)} {message}'):
+    archive_lib.ReplayArchive(tmp_path / 'mine', _buffer(), 'mine').restore(*span)
+  assert _contents(tmp_path / 'mine') == before
+
+
+def test_what_the_run_did_not_write_is_neither_replaced_nor_deleted(tmp_path):
+  _saved(tmp_path, 'other', count=2)
+  before = _contents(tmp_path)
+  archive = archive_lib.ReplayArchive(tmp_path, _buffer(), 'mine')
+  archive.prune(2)
+  with pytest.raises(archive_lib.StrangeEpisodeError, match=_name(0)):
+    _saved(tmp_path, 'mine')
+  with pytest.raises(archive_lib.StrangeEpisodeError, match=_name(0)):
+    archive.restore_none()
+  assert _contents(tmp_path) == before
+
+
+def test_a_damaged_episode_that_is_played_again_is_renamed(tmp_path, monkeypatch):
+  told = []
+  monkeypatch.setattr(logging, 'warning', lambda text, *values: told.append(text % values))
+  _saved(tmp_path, count=4)
+  damaged = {3: b'rubbish', 4: b''}
+  for number, content in damaged.items():
+    (tmp_path / _name(number)).write_bytes(content)
+  archive_lib.ReplayArchive(tmp_path, _buffer(), 'mine').restore(0, 2)
+  assert sorted(_contents(tmp_path)) == [_name(0), _name(1), f'{_name(3)}.damaged', f'{_name(4)}.damaged']
+  assert len(told) == 2 and f'{_name(3)} is damaged, and is played again' in told[0]
+  for number, content in damaged.items():
+    assert (tmp_path / f'{_name(number)}.damaged').read_bytes() == content
+
+
+def test_runs_that_are_older_than_ids_go_on(tmp_path):
+  span = _saved(tmp_path, None)
+  again = _buffer()
+  archive_lib.ReplayArchive(tmp_path, again).restore(*span)
+  assert again.num_episodes == 3

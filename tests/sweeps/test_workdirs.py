@@ -116,6 +116,10 @@ def test_a_workdir_of_another_configuration_is_refused(tmp_path):
   workdirs.check_configurations(runs(), _ROOT)
   with pytest.raises(errors.SweepError, match=r'(?s)seed1 holds a run with .*\+ GridCmdp.slip = 0.2.*another --folder'):
     workdirs.check_configurations(runs('GridCmdp.slip = 0.2'), _ROOT)
+  (runs()[0].workdir).mkdir(parents=True)
+  (runs()[0].workdir / 'config.gin').write_bytes(b'\xffGridCmdp.slip = 0.1')
+  with pytest.raises(errors.SweepError, match='seed0 holds a run with another configuration'):
+    workdirs.check_configurations(runs(), _ROOT)
   with pytest.raises(configuration.ConfigurationError, match='random on grid: .*Did you mean slip'):
     workdirs.check_configurations(runs('GridCmdp.slipp = 0.2'), _ROOT)
   gin.clear_config()

@@ -2,8 +2,10 @@
 
 import functools
 import shutil
+import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,6 +80,61 @@ def test_the_description_tells_what_the_policy_is_for(folder):
 def test_observations_that_do_not_fit_are_refused(folder, observation, message):
   with pytest.raises(ValueError, match=message):
     lambda_kit.load_policy(folder)(observation)
+
+
+class _Core:
+  """Acts as is asked by the observation: [1, x] is an action, [0, 0] none that is finite, [-1, x] takes seconds."""
+
+  variable_names = ()
+
+  @staticmethod
+  def init(key, count):
+    del key
+    return jnp.zeros((count,))
+
+  @staticmethod
+  def step(variables, carry, observation, is_first):
+    del variables, is_first
+    vector = observation['vector']
+    slow = jax.lax.fori_loop(0, jnp.where(vector[0, 0] < 0, 60_000_000, 1), lambda i, x: jnp.sin(x), vector)
+    return jnp.where(vector[0, 0] == 0, jnp.nan, vector + 0 * slow + carry[:, None]), carry + 1
+
+
+@pytest.fixture(scope='module')
+def fragile(tmp_path_factory):
+  folder, spec = tmp_path_factory.mktemp('fragile') / 'policy', specs.of(tiny.make_environment())
+  return exported.save(folder, _Core, [], jax.random.PRNGKey(0), exported.Description.of(spec, {}))
+
+
+def _see(*values):
+  return {'vector': np.array(values, np.float32)}
+
+
+@pytest.mark.parametrize('time_limit', [None, 30.0])
+def test_actions_that_are_not_finite_are_an_error_and_leave_no_trace(fragile, time_limit):
+  policy = lambda_kit.load_policy(fragile, time_limit=time_limit)
+  assert policy(_see(1, 5)).tolist() == [1, 5]
+  with pytest.raises(exported.PolicyError, match=r'not finite, \[nan nan\]'):
+    policy(_see(0, 0))
+  assert policy(_see(1, 5)).tolist() == [2, 6]  # The carry is that of the second action.
+
+
+def test_an_action_that_takes_too_long_is_an_error(fragile):
+  policy = lambda_kit.load_policy(fragile, time_limit=0.3)  # Compiling takes longer, and doesn't count.
+  assert policy(_see(1, 5)).tolist() == [1, 5]
+  started = time.monotonic()
+  with pytest.raises(exported.PolicyError, match='more than its time limit of 0.3 s'):
+    policy(_see(-1, 5))
+  with pytest.raises(exported.PolicyError, match='still computing'):
+    policy(_see(1, 5))
+  assert time.monotonic() - started < 2.0
+  policy._last.result()  # Otherwise it would disturb other tests.
+  assert policy(_see(1, 5)).tolist() == [2, 6]
+
+
+def test_time_limits_are_positive(folder):
+  with pytest.raises(ValueError, match='time limit is positive'):
+    lambda_kit.load_policy(folder, time_limit=0.0)
 
 
 def test_seeds_out_of_range_are_refused(folder):

@@ -33,14 +33,3 @@ def restore_or_remove(replaced: pathlib.Path, target: pathlib.Path) -> None:
     os.replace(replaced, target)
   else:
     remove(replaced)
-
-
-def is_alive(pid: int) -> bool:
-  """Whether a process of this machine runs."""
-  try:
-    os.kill(pid, 0)
-  except ProcessLookupError:
-    return False
-  except PermissionError:  # The process exists, and belongs to another user.
-    return True
-  return True

@@ -265,7 +265,7 @@ class CheckpointStore:
   def _remove_leftovers(self) -> None:
     for match in self._matches(_LEFTOVER):
       original, kind, pid = match.groups()
-      if int(pid) != os.getpid() and folders.is_alive(int(pid)):
+      if files.is_alive(int(pid)):
         continue
       if kind == 'replaced':
         folders.restore_or_remove(self._folder / match[0], self._folder / original)

@@ -373,3 +373,62 @@ def test_killed_processes_leave_good_checkpoints(tmp_path):
   # Two folders made, seven fsyncs and a rename; then for the old one a rename, four files and a folder to delete.
   assert new >= 10 and pruning >= 10 + 6 and replacing >= 10 + 6
   assert saves > 20
+
+
+class TestOfAnotherRun:
+  @pytest.fixture(name='folder')
+  def _folder(self, tmp_path):
+    """A store with checkpoints of a run, the newest of another one."""
+    for run_id, step, where in (('mine', 1, 'run'), ('other', 2, 'other'), (None, 3, 'old')):
+      fakes.save(store_lib.CheckpointStore(tmp_path / where, run_id=run_id), step, score=fakes.score(step, 0.0))
+    shutil.copytree(tmp_path / 'other' / _name(2), tmp_path / 'run' / _name(2))
+    return tmp_path / 'run'
+
+  def test_it_is_refused_by_name_and_stays(self, folder, warnings):
+    store = store_lib.CheckpointStore(folder, run_id='mine')
+    for read in (store.newest, lambda: store.at(2)):
+      with pytest.raises(
+        errors.MismatchError, match=f'{folder / _name(2)} was written by run other, and this is run mine'
+      ):
+        read()
+    assert store.steps() == [1, 2] and not warnings
+    assert store_lib.CheckpointStore(folder).newest().step == 2  # For whoever reads those of any run.
+
+  def test_one_without_an_id_is_refused(self, folder):
+    shutil.copytree(folder.parent / 'old' / _name(3), folder / _name(3))
+    with pytest.raises(errors.MismatchError, match='was written by an older run, and this is run mine'):
+      store_lib.CheckpointStore(folder, run_id='mine').newest()
+
+  def test_it_is_neither_the_best_nor_pruned_nor_replaced(self, folder):
+    content = (folder / _name(2) / 'manifest.json').read_bytes()
+    store = store_lib.CheckpointStore(folder, keep=1, run_id='mine')
+    assert store.best().step == 1 and [state['step'] for state in store.states()] == [1]
+    for step in (4, 5):
+      fakes.save(store, step)
+    assert store.steps() == [1, 2, 5]  # The best one, too.
+    fakes.save(store, 2)
+    assert (folder / f'{_name(2)}.damaged' / 'manifest.json').read_bytes() == content
+    fakes.assert_complete(store.at(2), 2)
+
+
+def test_a_save_that_may_not_write_any_more_changes_nothing(tmp_path):
+  for step in (1, 2):
+    fakes.save(store_lib.CheckpointStore(tmp_path), step)
+
+  def refuse():
+    raise PermissionError('taken over')
+
+  store = store_lib.CheckpointStore(tmp_path, keep=1, writing=refuse)
+  for step in (2, 3):
+    with pytest.raises(OSError, match='taken over'):
+      fakes.save(store, step)
+  assert sorted(os.listdir(tmp_path)) == [_name(1), _name(2)]
+  fakes.assert_complete(store.newest(), 2)
+
+
+def test_a_flipped_key_in_a_state_is_damage_and_no_error(tmp_path):
+  store = store_lib.CheckpointStore(tmp_path)
+  fakes.save(store, 1)
+  path = fakes.save(store, 2) / 'state.json'
+  path.write_bytes(path.read_bytes().replace(b'step', b'stdp'))
+  assert store.states() == [{'step': 1}]
