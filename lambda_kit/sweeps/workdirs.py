@@ -73,7 +73,7 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
   Raises:
     ConfigurationError: Layers or bindings don't fit together.
     SweepError: A workdir holds a run with another configuration, which could be mistaken for this one.
-    RefusedError: The configuration in a workdir is no regular file, or too large.
+    RefusedError: The configuration in a workdir is too large.
   """
   resolved: dict[tuple[str, str], str] = {}
   for run in runs:
@@ -86,7 +86,7 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
       resolved[run.configuration] = configuration.resolved_config()
     path = run.workdir / 'config.gin'
     if path.is_file():
-      saved = reading.read_bytes(path, _MAX_CONFIG).decode('utf-8', errors='replace')
+      saved = reading.read_bytes(path, _MAX_CONFIG, follow_links=True).decode('utf-8', errors='replace')
       lines = [
         line
         for line in configuration.differing_lines(saved, resolved[run.configuration])

@@ -11,7 +11,7 @@ from lambda_kit.analysis import streams
 from lambda_kit.analysis.reports import problems as problems_lib
 
 _BAD_LINES_TOLD = 3  # Reported one by one, for each file; further ones are counted.
-_ROWS_BETWEEN_CHECKS = 1000
+_ROWS_BETWEEN_CHECKS = 100
 _MAX_SECONDS = 60.0  # Of processor time, for one workdir. Long runs take a few.
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 from typing import Any
 
 from lambda_kit import reading
@@ -16,6 +17,7 @@ NAME = 'manifest.json'
 
 _FORMAT = 'lambda_kit checkpoint'
 _VERSION = 1
+_FILE_NAME = re.compile(r'\w[\w.]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +58,9 @@ def read(folder: pathlib.Path) -> Manifest:
 
 
 def entries(content: Mapping[str, Any]) -> dict[str, Entry]:
-  """Reads entries from JSON, by file name. Raises a ValueError for a name that leads out of the folder."""
+  """Reads entries from JSON, by file name. Raises a ValueError for a name that could lead out of the folder."""
   for name in content:
-    if pathlib.PurePath(name).name != name:
+    if not _FILE_NAME.fullmatch(name):
       raise ValueError(f'{name!r} is not the name of a file')
   return {name: Entry(**entry) for name, entry in content.items()}
 
