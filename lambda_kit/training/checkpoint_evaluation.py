@@ -157,10 +157,15 @@ def _compare(
 ) -> bool:
   """Returns whether a checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
   row = evaluation.evaluation_row(episodes, environment_steps, np.zeros(saved['cost_return'].size))
-  describe = lambda row: (
-    f'return {float(row["episode_return"])!r}, cost return {np.asarray(row["cost_return"]).tolist()!r} over '
-    f'{len(row["episode_returns"])} episodes'
-  )
+
+  def describe(row: Mapping[str, Any]) -> str:
+    if not len(row['episode_returns']):
+      return 'none, since all episodes failed'
+    return (
+      f'return {float(row["episode_return"])!r}, cost return {np.asarray(row["cost_return"]).tolist()!r} over '
+      f'{len(row["episode_returns"])} episodes'
+    )
+
   if all(np.array_equal(np.asarray(row[name], float), saved[name], equal_nan=True) for name in _MEASURED):
     print(f'The score of the checkpoint is reproduced to the bit: {describe(saved)}.')
     return True

@@ -191,7 +191,10 @@ def test_an_environment_of_ones_own_needs_neither_render_nor_safety_gymnasium(ca
   assert rows[-1]['environment_steps'] == 20 and (tmp_path / 'learning_curve.png').exists()
   assert not (tmp_path / 'video.mp4').exists() and run_record.is_finished(tmp_path)
   reason = 'SafetyUndrawn-v0 can not be drawn: `render` failed with NotImplementedError.'
-  assert f'There will be no video: {reason}' in caplog.text and f'There is no video: {reason}' in caplog.text
+  assert (
+    f'There will be no video: {reason}' in caplog.text
+    and f'There is no video of the last evaluation: {reason}' in caplog.text
+  )
 
 
 def test_without_gymnasium_the_remedy_is_told(monkeypatch):

@@ -10,14 +10,12 @@ import numpy as np
 import gin
 from lambda_kit.environments import grid_cmdp
 
-RAISES, NAN, HANGS, DIES = 'raises', 'returns NaN', 'hangs', 'dies'
-
 
 @gin.register
 class FaultyGrid(grid_cmdp.GridCmdp):
   """Fails in the third step of one of `period` episodes."""
 
-  def __init__(self, seed: int, episode_length: int = 20, fault: str = RAISES, period: int = 5):
+  def __init__(self, seed: int, episode_length: int = 20, fault: str = 'raises', period: int = 5):
     super().__init__(seed, episode_length=episode_length)
     self._fault, self._seed_of_faults, self._period, self._steps = fault, seed, period, 0
 
@@ -30,11 +28,11 @@ class FaultyGrid(grid_cmdp.GridCmdp):
     rng = random.Random(f'{self._seed_of_faults}-{self.next_episode}')
     if self._steps != 3 or rng.randrange(self._period):
       return super().step(action)
-    if self._fault == RAISES:
+    if self._fault == 'raises':
       raise ArithmeticError('the walls are gone')
-    if self._fault == HANGS:
+    if self._fault == 'hangs':
       time.sleep(3600)
-    if self._fault == DIES:
+    if self._fault == 'dies':
       os.kill(os.getpid(), signal.SIGKILL)
     timestep = super().step(action)
     return timestep._replace(reward=timestep.reward._replace(reward=np.float32(np.nan)))

@@ -8,6 +8,7 @@
 Exits with 1 if a fault did silent damage or ended in a stack trace. The files of these cases stay.
 """
 
+import argparse
 import collections
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -19,8 +20,6 @@ import sys
 import tempfile
 import time
 
-from absl import app
-from absl import flags
 from absl import logging
 from rich import console as rich_console
 from rich import table as rich_table
@@ -32,13 +31,6 @@ from tests.faults import neighbours
 from tests.faults import outcomes
 from tests.faults import runs
 from tests.faults import scarcity
-
-_SEED = flags.DEFINE_integer('seed', 0, 'Of moments and places.')
-_JOBS = flags.DEFINE_integer('jobs', os.cpu_count() or 1, 'Cases at once.', lower_bound=1)
-_SAMPLE = flags.DEFINE_integer('sample', None, 'Inject only so many faults, drawn evenly.', lower_bound=1)
-_JSON = flags.DEFINE_string('json', None, 'File to write each case to.')
-_DOCS = flags.DEFINE_bool('docs', False, 'Put the table into docs/durability.md.')
-_COST = flags.DEFINE_bool('cost', False, 'Measure what a checkpoint costs instead.')
 
 _PAGE = runs.ROOT / 'docs' / 'durability.md'
 _BEGIN, _END = '<!-- faults -->\n', '<!-- end of faults -->\n'
@@ -122,7 +114,6 @@ FAMILIES: dict[str, Callable[[Runs, int], Iterator[outcomes.Case]]] = {
   'writers': _writers,
   'reports': _reports,
 }
-_FAMILIES = flags.DEFINE_list('families', list(FAMILIES), f'What to do, of {", ".join(FAMILIES)}.')
 
 
 def inject(cases: list[outcomes.Case], jobs: int) -> list[tuple[str, str, outcomes.Found]]:
@@ -159,13 +150,12 @@ def _rows(results: list[tuple[str, str, outcomes.Found]]) -> list[list[str]]:
   ]
 
 
-def _write_docs(headings: list[str], rows: list[list[str]], minutes: float) -> None:
+def _write_docs(how: str, headings: list[str], rows: list[list[str]]) -> None:
   before, rest = _PAGE.read_text('utf-8').split(_BEGIN)
   after = rest.split(_END)[1]
   lines = [headings, ['---'] * len(headings), *rows]
   table = ''.join(f'| {" | ".join(line)} |\n' for line in lines)
-  said = f'`python -m tests.faults --docs`, seed {_SEED.value}, {minutes:.0f} minutes with {_JOBS.value} jobs:\n\n'
-  _PAGE.write_text(f'{before}{_BEGIN}{said}{table}{_END}{after}', 'utf-8')
+  _PAGE.write_text(f'{before}{_BEGIN}{how}:\n\n{table}{_END}{after}', 'utf-8')
 
 
 def _print_cost() -> None:
@@ -183,34 +173,44 @@ def _print_cost() -> None:
   rich_console.Console(width=140).print(table)
 
 
-def main(argv: list[str]) -> None:
-  del argv
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument('--families', default=','.join(FAMILIES), help=f'What to do, of {", ".join(FAMILIES)}.')
+  parser.add_argument('--seed', type=int, default=0, help='Of moments and places.')
+  parser.add_argument('--jobs', type=int, default=os.cpu_count() or 1, help='Cases at once.')
+  parser.add_argument('--sample', type=int, help='Inject only so many faults, drawn evenly.')
+  parser.add_argument('--json', type=pathlib.Path, help='File to write each case to.')
+  parser.add_argument('--docs', action='store_true', help='Put the table into docs/durability.md.')
+  parser.add_argument('--cost', action='store_true', help='Measure what a checkpoint costs instead.')
+  arguments = parser.parse_args()
   logging.set_verbosity(logging.WARNING)
-  if _COST.value:
+  if arguments.cost:
     _print_cost()
     return
-  if unknown := set(_FAMILIES.value) - set(FAMILIES):
-    raise app.UsageError(f'--families: {", ".join(sorted(unknown))} is none of {", ".join(FAMILIES)}.')
+  families = arguments.families.split(',')
+  if unknown := set(families) - set(FAMILIES):
+    parser.error(f'--families: {", ".join(sorted(unknown))} is none of {", ".join(FAMILIES)}.')
   begin = time.monotonic()
   folder = pathlib.Path(tempfile.mkdtemp(prefix='lambda_kit_faults_'))
   made = Runs(folder)
-  cases = [case for family in _FAMILIES.value for case in FAMILIES[family](made, _SEED.value)]
-  results = inject(evenly(cases, _SAMPLE.value or len(cases)), _JOBS.value)
+  cases = [case for family in families for case in FAMILIES[family](made, arguments.seed)]
+  print(f'{len(cases):,} faults in {folder}', flush=True)
+  results = inject(evenly(cases, arguments.sample or len(cases)), arguments.jobs)
   minutes = (time.monotonic() - begin) / 60
-  headings = ['fault', 'injected', *(outcome.value for outcome in outcomes.Outcome)]
-  rows = _rows(results)
+  headings, rows = ['fault', 'injected', *(outcome.value for outcome in outcomes.Outcome)], _rows(results)
   table = rich_table.Table(*headings, title=f'Faults, and what became of them, in {minutes:.0f} minutes')
   for row in rows:
     table.add_row(*row)
   rich_console.Console(width=150).print(table)
-  if _JSON.value:
+  if arguments.json:
     entries = [
       dict(family=family, name=name, outcome=found.outcome.value, message=found.message)
       for family, name, found in results
     ]
-    pathlib.Path(_JSON.value).write_text(json.dumps(entries, indent=1), encoding='utf-8')
-  if _DOCS.value:
-    _write_docs(headings, rows, minutes)
+    arguments.json.write_text(json.dumps(entries, indent=1), encoding='utf-8')
+  if arguments.docs:
+    how = f'`python -m tests.faults --docs`, seed {arguments.seed}, {minutes:.0f} minutes with {arguments.jobs} jobs'
+    _write_docs(how, headings, rows)
   if not all(found.outcome.is_good for _, _, found in results):
     sys.exit(f'Some faults were not survived. The runs are in {folder}')
   shutil.rmtree(folder)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import time
 
-from tests.fakes import faulty_grid
 from tests.faults import damages
 from tests.faults import injection
 from tests.faults import outcomes
@@ -46,7 +45,7 @@ def faulty_environments(folder: pathlib.Path, times: int) -> Iterator[outcomes.C
 
   def inject(name: str, fault: str, seed: int) -> outcomes.Found:
     arguments = [*_FAULTY, f'--gin_bindings=FaultyGrid.fault = "{fault}"', f'--seed={seed}']
-    if fault in (faulty_grid.HANGS, faulty_grid.DIES):
+    if fault in ('hangs', 'dies'):
       arguments += ['--parts=isolated', '--gin_bindings=IsolatedEnvironment.step_timeout = 0.5']
     undisturbed, killed = (folder / f'{name}{suffix}' for suffix in ('', '-killed'))
     start = lambda workdir: processes.start('run', workdir, (*arguments, f'--workdir={workdir}'), _import_faulty_grid)
@@ -67,7 +66,7 @@ def faulty_environments(folder: pathlib.Path, times: int) -> Iterator[outcomes.C
       return outcomes.Found(outcomes.Outcome.SILENT, f'{type(error).__name__}: {str(error)[-1000:]}')
     return outcomes.Found(outcomes.Outcome.REPAIRED, told)
 
-  for fault in (faulty_grid.RAISES, faulty_grid.NAN, faulty_grid.HANGS, faulty_grid.DIES):
+  for fault in ('raises', 'returns NaN', 'hangs', 'dies'):
     for seed in range(times):
       name = f'{fault}-{seed}'.replace(' ', '-')
       yield f'environment {fault}', name, functools.partial(inject, name, fault, seed)

@@ -142,7 +142,7 @@ class TestSampling:
 
   @pytest.mark.parametrize('wrong', [dict(surprise_share=-0.1), dict(surprise_share=0.6, recent_share=0.5)])
   def test_shares_are_of_one_batch(self, wrong):
-    with pytest.raises(ValueError, match='surprise_share = .*(at most 1|a whole batch)'):
+    with pytest.raises(ValueError, match='surprise_share = .*(between 0 and 1|a whole batch)'):
       _make([], **wrong)
     assert _make([5], surprise_share=0.1, recent_share=0.9).sample(10).reward.shape == (10, 3)
 

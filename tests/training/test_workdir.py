@@ -1,5 +1,6 @@
 """A workdir is one run's: files of others are refused by name, and are never overwritten, cut or deleted."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from lambda_kit.analysis import curves
 from lambda_kit.analysis import run_record
 from lambda_kit.config import configuration
 from lambda_kit.environments import grid_cmdp
+from lambda_kit.environments import trial
 from lambda_kit.training import checkpointing
 from lambda_kit.training import evaluation
 from lambda_kit.training import experiment as experiment_lib
@@ -22,6 +24,7 @@ from lambda_kit.training import train as train_lib
 from lambda_kit.training import workdir as workdir_lib
 from lambda_kit.training.checkpoints import errors as checkpoint_errors
 from lambda_kit.training.checkpoints import lock
+from lambda_kit.training.checkpoints import manifest as manifest_lib
 
 _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _BINDINGS = (
@@ -305,6 +308,7 @@ def test_all_that_identifies_a_run_is_on_the_disk_before_its_first_step(tmp_path
   monkeypatch.setattr(os, 'fsync', record)
   monkeypatch.setattr(os, 'replace', rename)
   monkeypatch.setattr(grid_cmdp.GridCmdp, 'reset', step)
+  monkeypatch.setattr(trial, 'check', lambda *_: None)  # Which takes a step of its own.
   _train(workdir)
   before = events[: events.index('reset')]
   for folder in ('runs', ''):  # Names of `new` and of `runs`.
@@ -387,6 +391,14 @@ def test_runs_that_are_older_than_ids_go_on(workdir):
     rows = [json.loads(line) for line in (workdir / name).read_text().splitlines()]
     lines = [json.dumps({key: value for key, value in row.items() if key != 'seal'}) + '\n' for row in rows]
     (workdir / name).write_text(''.join(lines))
+    (workdir / 'checkpoints' / name).with_suffix('.rows').unlink()
+  for path in (workdir / 'checkpoints').glob('*/state.json'):
+    state = json.loads(path.read_text())
+    del state['logs']
+    path.write_text(json.dumps(state))
+    manifest = manifest_lib.read(path.parent)
+    written = {**manifest.files, path.name: manifest_lib.Entry.of(path.read_bytes())}
+    (path.parent / manifest_lib.NAME).write_bytes(dataclasses.replace(manifest, files=written, run_id=None).to_bytes())
   _train(workdir, 'ENVIRONMENT_STEPS = 300', allow_config_change=True)
   assert len(_rows(workdir)) == 15 and 'seal' not in (workdir / 'episode.jsonl').read_text()
   assert run_record.read(workdir).run_id is None
