@@ -103,7 +103,7 @@ class Checkpointer:
       EpisodeFileError: All of them need an episode that is missing or damaged. Nothing on disk was changed.
       StrangeEpisodeError: The run did not write one of its episodes. Nothing on disk was changed.
     """
-    self._store.remove_leftovers()
+    self._store.restore_replaced()
     checkpoint = self._store.newest()
     if checkpoint is None:
       raise errors.CheckpointError(
@@ -121,6 +121,7 @@ class Checkpointer:
       else:
         for later, reason in unusable:
           self._store.set_aside(later, reason)
+        self._store.remove_leftovers()
         return checkpoint.step
     raise unusable[0][1]
 

@@ -82,16 +82,18 @@ class CheckpointStore:
     self._run_id = run_id
     self._writing = writing
 
+  def restore_replaced(self) -> None:
+    """Gives checkpoints their names back that a process was replacing when it died. For the writer only."""
+    for match in self._leftovers():
+      target = self._folder / match[1]
+      if match[2] == 'replaced' and not target.exists():
+        os.replace(self._folder / match[0], target)
+
   def remove_leftovers(self) -> None:
-    """Finishes or removes what processes of this machine left when they died while writing. For the writer only."""
-    for match in self._matches(_LEFTOVER):
-      original, kind, pid = match.groups()
-      if files.is_alive(int(pid)):
-        continue
-      if kind == 'replaced':
-        folders.restore_or_remove(self._folder / match[0], self._folder / original)
-      else:
-        folders.remove(self._folder / match[0])
+    """Removes what else processes left when they died while writing. For the writer only."""
+    self.restore_replaced()
+    for match in self._leftovers():
+      folders.remove(self._folder / match[0])
 
   def save(
     self, step: int, arrays: Mapping[str, Any], state: Mapping[str, Any], score: Mapping[str, Any] | None = None
@@ -206,6 +208,11 @@ class CheckpointStore:
       return [match for name in os.listdir(self._folder) if (match := pattern.fullmatch(name))]
     except FileNotFoundError:
       return []
+
+  def _leftovers(self) -> list[re.Match[str]]:
+    """What processes of this machine left that are not alive, or this one."""
+    matches, own = self._matches(_LEFTOVER), os.getpid()
+    return [match for match in matches if int(match[3]) == own or not folders.is_alive(int(match[3]))]
 
   def _path_of(self, step: int) -> pathlib.Path:
     return self._folder / f'step_{step:012d}'

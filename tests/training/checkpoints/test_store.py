@@ -357,6 +357,18 @@ def test_leftovers_of_dead_processes_are_removed(tmp_path):
   fakes.assert_complete(store.newest(), 1)
 
 
+def test_a_checkpoint_that_was_being_replaced_comes_back(tmp_path):
+  dead = subprocess.Popen([sys.executable, '-c', ''])
+  dead.wait()
+  store = store_lib.CheckpointStore(tmp_path)
+  path = fakes.save(store, 1)
+  shutil.copytree(path, tmp_path / f'{_name(1)}.partial.{dead.pid}')
+  path.rename(tmp_path / f'{_name(1)}.replaced.{dead.pid}')
+  store.restore_replaced()
+  fakes.assert_complete(store.newest(), 1)
+  assert len(os.listdir(tmp_path)) == 2  # The new one stays until the run has resumed.
+
+
 def test_at_least_one_is_kept():
   with pytest.raises(ValueError, match='keep=0'):
     store_lib.CheckpointStore('unused', keep=0)
