@@ -157,8 +157,9 @@ def _compare(
 ) -> bool:
   """Returns whether a checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
   row = evaluation.evaluation_row(episodes, environment_steps, np.zeros(saved['cost_return'].size))
+  numbers = lambda value: np.asarray(value, np.float64).tolist()
   describe = lambda row: (
-    f'return {float(row["episode_return"])!r}, cost return {np.asarray(row["cost_return"]).tolist()!r} over '
+    f'return {numbers(row["episode_return"])}, cost return {numbers(row["cost_return"])} over '
     f'{len(row["episode_returns"])} episodes'
   )
   if all(np.array_equal(np.asarray(row[name], float), saved[name], equal_nan=True) for name in _MEASURED):
