@@ -211,8 +211,7 @@ class CheckpointStore:
 
   def _leftovers(self) -> list[re.Match[str]]:
     """What processes of this machine left that are not alive, or this one."""
-    matches, own = self._matches(_LEFTOVER), os.getpid()
-    return [match for match in matches if int(match[3]) == own or not folders.is_alive(int(match[3]))]
+    return [match for match in self._matches(_LEFTOVER) if not files.is_alive(int(match[3]))]
 
   def _path_of(self, step: int) -> pathlib.Path:
     return self._folder / f'step_{step:012d}'
