@@ -27,8 +27,8 @@ lint: setup  ## format, likely faults, types
 proofs: setup  ## the slow tests
 	$(VENV_PYTHON) -m pytest -m slow $(FLAGS)
 
-faults: setup  ## kills, full disks, damaged files: what becomes of runs, and what a checkpoint costs
-	$(VENV_PYTHON) -m tests.faults.harness $(FLAGS)
+faults: setup  ## over a thousand kills, full disks, damaged files, and what becomes of runs
+	$(VENV_PYTHON) -m tests.faults $(FLAGS)
 
 setup:
 	@./setup.sh

@@ -14,8 +14,8 @@ from benchmarks import stand_ins
 from lambda_kit import core
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination as imagination_lib
-from lambda_kit.agents.lambda_ import learning
 from lambda_kit.agents.lambda_ import objective as objective_lib
+from lambda_kit.agents.lambda_ import update as update_lib
 from lambda_kit.models import batch_loss
 from lambda_kit.posteriors import swag
 
@@ -33,10 +33,10 @@ class Subject(NamedTuple):
   """A learner's update, ready to be run."""
 
   update: Any  # As the learner compiled it: maps (state, batch) to (state, metrics), and donates the state.
-  state: learning.LearnerState
+  state: update_lib.LearnerState
   batch: types.Trajectory
   flop: int
-  pieces: Callable[[learning.LearnerState], dict[str, Piece]]  # Pieces of the update, of a state that they copy.
+  pieces: Callable[[update_lib.LearnerState], dict[str, Piece]]  # Pieces of the update, of a state that they copy.
 
 
 def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
@@ -90,12 +90,12 @@ def make_subject(size: stand_ins.Size, search_paths: Sequence[str]) -> Subject:
 
 def _pieces(
   parts: Mapping[str, Any],
-  state: learning.LearnerState,
+  state: update_lib.LearnerState,
   batch: types.Trajectory,
   num_starts: int,
   counts: Mapping[str, int],
 ) -> dict[str, Piece]:
-  """The update of `learning.make_update` in pieces, each with inputs of the same shapes."""
+  """The update of `update.make_update` in pieces, each with inputs of the same shapes."""
   networks, posterior, objective = parts['networks'], parts['posterior'], parts['objective']
   key = jax.random.PRNGKey(0)
   sample = lambda posterior_state, key: posterior.sample(posterior_state, key, parts['num_samples'])
@@ -116,7 +116,7 @@ def _pieces(
       target_value=lambda features: networks.critic.apply(state.target_critic, features),
       target_cost_values=lambda features: networks.cost_critics.apply(state.target_cost_critics, features),
       solver_state=state.solver,
-      cost_factors=learning.cost_factors(networks, objective)(state),
+      cost_factors=update_lib.cost_factors(networks, objective)(state),
       constrained=jnp.ones(num_starts),
       devices=parts['devices'],
     )
@@ -150,7 +150,7 @@ def _pieces(
     updated = []
     for optimizer, module, gradient in zip(parts['optimizers'], modules, gradients):
       changes, optimizer_state = optimizer.update(gradient, module.optimizer, module.params)
-      updated.append(learning.Module(optax.apply_updates(module.params, changes), optimizer_state))
+      updated.append(update_lib.Module(optax.apply_updates(module.params, changes), optimizer_state))
     return tuple(updated)
 
   # Numbers don't matter for time, shapes do.

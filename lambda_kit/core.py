@@ -330,6 +330,7 @@ class Posterior(abc.ABC, Generic[PosteriorState]):
   """An approximate posterior p(theta | D), and the way in which it is learned."""
 
   needs_member_loss: bool = False  # Whether `update` takes an `EnsembleLoss`, rather than any `ModelLoss`.
+  max_samples: int | None = None  # The most that `sample` can draw; None if there is no such limit.
 
   @abc.abstractmethod
   def init(self, key: Key, init_params: Callable[[Key], Params]) -> PosteriorState: ...
@@ -370,6 +371,7 @@ class Width(abc.ABC, Generic[WidthState]):
   """How wide the posterior is: a factor of its covariance."""
 
   scales: tuple[float, ...]  # K factors at which new episodes are scored.
+  evidence: Sequence[str] = ()  # What `observe` needs of the log likelihood.
 
   @abc.abstractmethod
   def init(self) -> WidthState: ...

@@ -56,7 +56,7 @@ def test_gin_files_exist(path):
 @of_all_pages
 def test_names_of_the_grid_exist(path):
   known = {file.stem for file in (_ROOT / 'gin').rglob('*.gin')}
-  known |= {name.removeprefix('sg6_') for name in known} | {'sg6'} | _OWN | _parts_of_benchmarks() | _parts_of_faults()
+  known |= {name.removeprefix('sg6_') for name in known} | {'sg6'} | _OWN | _parts_of_benchmarks()
   named = {
     name
     for value in _NAMES.findall(path.read_text('utf-8'))
@@ -152,12 +152,3 @@ def _definitions(path: pathlib.Path) -> set[str]:
 def _parts_of_benchmarks() -> set[str]:
   text = (_ROOT / 'benchmarks' / 'command.py').read_text('utf-8')
   return set(re.findall(r'\w+', re.search(r"'What to measure, (.*?)\.'\)", text, re.DOTALL).group(1)))
-
-
-def _parts_of_faults() -> set[str]:
-  return set(
-    re.findall(
-      r"'(\w+)'",
-      re.search(r'_PARTS = .*?\]', (_ROOT / 'tests/faults/harness.py').read_text('utf-8'), re.DOTALL).group(0),
-    )
-  )

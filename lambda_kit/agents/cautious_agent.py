@@ -14,6 +14,7 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents import random_agent
 from lambda_kit.replay import adder as adder_lib
@@ -22,6 +23,7 @@ from lambda_kit.replay import episodes
 
 
 @gin.register
+@ranges.checked
 @dataclasses.dataclass(frozen=True)
 class CautiousAgent:
   """Drives Point to the goal, around hazards, with noise that lasts for some steps. Each episode is kept.
@@ -30,23 +32,17 @@ class CautiousAgent:
   """
 
   replay_factory: Callable[..., Any] = buffer_lib.EpisodeBuffer  # Makes the store of episodes.
-  velocimeter: int = 3  # Entry of the vector with the speed ahead.
-  goal_lidar: int = 12  # Entry of the vector with the first reading of the goal's lidar.
-  hazard_lidar: int = 28  # Likewise, of the hazards'.
-  num_bins: int = 16  # Readings of a lidar.
-  speed: float = 0.5  # Forward action where nothing is in the way.
-  caution: float = 60.0  # Weight of hazards beside the goal.
-  brake: float = 2.0  # Against the speed ahead, where a hazard is in the way.
-  noise: float = 0.3  # Standard deviation of what is added to actions.
-  persistence: float = 0.9  # Share of the noise that the next step keeps.
+  velocimeter: ranges.Whole = 3  # Entry of the vector with the speed ahead.
+  goal_lidar: ranges.Whole = 12  # Entry of the vector with the first reading of the goal's lidar.
+  hazard_lidar: ranges.Whole = 28  # Likewise, of the hazards'.
+  num_bins: ranges.Count = 16  # Readings of a lidar.
+  speed: ranges.Finite = 0.5  # Forward action where nothing is in the way.
+  caution: ranges.NotNegative = 60.0  # Weight of hazards beside the goal.
+  brake: ranges.NotNegative = 2.0  # Against the speed ahead, where a hazard is in the way.
+  noise: ranges.NotNegative = 0.3  # Standard deviation of what is added to actions.
+  persistence: ranges.ShareBelowOne = 0.9  # Share of the noise that the next step keeps.
 
   display_name = 'Cautious'
-
-  def __post_init__(self):
-    if self.noise < 0.0 or not 0.0 <= self.persistence < 1.0:
-      raise ValueError(
-        f'CautiousAgent.noise = {self.noise} must not be negative, and persistence = {self.persistence} in [0, 1).'
-      )
 
   def build(self, spec: core.EnvironmentSpec) -> 'CautiousBuilder':
     return CautiousBuilder(self, spec)
@@ -69,7 +65,9 @@ class CautiousBuilder(core.AgentBuilder):
     self._spec = spec
 
   def make_replay(self, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
-    return self._config.replay_factory(header=episodes.Header.of(self._spec), seed=seed)
+    replay = self._config.replay_factory(header=episodes.Header.of(self._spec), seed=seed)
+    replay.check_episodes(self._spec.episode_length)
+    return replay
 
   def make_adder(self, replay: buffer_lib.EpisodeBuffer, learner: core.Learner | None = None) -> adder_lib.EpisodeAdder:
     return adder_lib.EpisodeAdder(replay)

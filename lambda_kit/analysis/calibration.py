@@ -1,7 +1,6 @@
 """Calibration: what an agent's models forecast of costs in new episodes, beside the costs that came."""
 
 from collections.abc import Callable, Sequence
-import json
 import pathlib
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from lambda_kit import errors
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit import types
 from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis import forecast_scores
@@ -103,10 +103,8 @@ def write_calibration(
 
 def read_certificate(path: pathlib.Path) -> certificate_lib.Certificate | None:
   """The certificate in what `write_calibration` wrote to `name`.json; None if it was not written, or by other code."""
-  if not path.exists():
-    return None
   try:
-    return certificate_lib.of_calibration(json.loads(path.read_text('utf-8')))
+    return certificate_lib.of_calibration(reading.read_json(path)) if reading.exists(path) else None
   except ValueError as error:
     logging.warning('%s gives no certificate: %s. Calibrate again.', path, error)
     return None

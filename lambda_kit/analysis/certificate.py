@@ -11,11 +11,11 @@ import re
 from typing import Any, NamedTuple
 
 from lambda_kit import files
+from lambda_kit import reading
 
 NAME = 'calibration.json'
 
 _LEVEL = 0.9  # Of the interval whose coverage is kept.
-_MAX_BYTES = 1 << 20
 
 
 class CertificateError(ValueError):
@@ -130,10 +130,14 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
 def from_json(content: Any) -> Certificate:
   """The inverse of `to_json`. Raises CertificateError."""
   try:
-    constraints = {str(name): _read_constraint(row) for name, row in content['constraints'].items()}
+    constraints = {name: _read_constraint(row) for name, row in content['constraints'].items()}
     episode_return = _interval(content['episode_return'])
     whole = {name: _whole(content[name]) for name in ('seed', 'environment_steps', 'episodes', 'horizon', 'samples')}
-    if set(content) != set(Certificate._fields) or not isinstance(content['task'], str) or not constraints:
+    if (
+      set(content) != set(Certificate._fields)
+      or not constraints
+      or not all(map(reading.is_line, [content['task'], *constraints]))
+    ):
       raise ValueError('its fields are others')
   except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
     raise CertificateError(f'it is no certificate of calibration: {type(error).__name__}') from error
@@ -196,11 +200,7 @@ def read(folder: pathlib.Path) -> Certificate | None:
     OSError: It can't be read.
   """
   path = folder / NAME
-  if not path.is_file():
-    return None
   try:
-    with open(path, encoding='utf-8') as file:
-      content = json.loads(file.read(_MAX_BYTES))
-  except (ValueError, RecursionError) as error:
-    raise CertificateError(f'it is no JSON: {type(error).__name__}') from error
-  return from_json(content)
+    return from_json(reading.read_json(path)) if reading.exists(path) else None
+  except reading.RefusedError as error:
+    raise CertificateError(error.reason) from error

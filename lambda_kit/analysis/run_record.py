@@ -16,6 +16,7 @@ from typing import Any
 
 from lambda_kit import errors
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit.analysis import identity as identity_lib
 from lambda_kit.analysis import versions as versions_lib
 from lambda_kit.analysis.metrics import protocols
@@ -112,17 +113,19 @@ def read(folder: pathlib.Path) -> RunRecord:
     RecordError: It is missing or damaged.
   """
   try:
-    text = (folder / NAME).read_text('utf-8')
-    value = json.loads(text)
+    text = reading.read_bytes(folder / NAME, reading.MAX_BYTES)
+    value = reading.parse_json(text)
     record = _parse(value)
     # Records that are older than checksums have none.
-    if (record.run_id is not None or _KEY in value) and text != _seal(value):
+    if (record.run_id is not None or _KEY in value) and text != _seal(value).encode():
       raise RecordError(f'{NAME} is damaged (its checksum does not match), so nobody knows what ran')
     return record
   except FileNotFoundError as error:
     raise RecordError(f'there is no {NAME}, so nobody knows what ran') from error
   except RecordError:
     raise
+  except reading.RefusedError as error:
+    raise RecordError(f'{NAME} is damaged ({error.reason}), so nobody knows what ran') from error
   except KeyError as error:
     raise RecordError(f'{NAME} is damaged (it has no {error.args[0]!r}), so nobody knows what ran') from error
   except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
@@ -149,12 +152,12 @@ def _parse(value: Any) -> RunRecord:
   if not isinstance(value, dict):
     raise TypeError(f'it is a {type(value).__name__}')
   identity = identity_lib.Identity(
-    task=_typed(value, 'task', str),
-    algorithm=_typed(value, 'algorithm', str),
+    task=_name(value, 'task'),
+    algorithm=_name(value, 'algorithm'),
     parts={role: _text(name) for role, name in _typed(value, 'parts', dict).items()},
     seed=_whole(value, 'seed'),
     protocol=protocols.Protocol.from_json(_typed(value, 'protocol', dict)),
-    config_hash=_typed(value, 'config_hash', str),
+    config_hash=_name(value, 'config_hash'),
     configuration=tuple(map(_text, _typed(value, 'configuration', list))),
     environment_steps=_whole(value, 'environment_steps'),
     evaluate_every=_whole(value, 'evaluate_every'),
@@ -181,18 +184,28 @@ def _parse(value: Any) -> RunRecord:
 def _optimum(value: Any) -> Optimum | None:
   if value is None:
     return None
-  return Optimum(float(value['episode_return']), tuple(map(float, _typed(value, 'cost_return', list))))
+  optimum = Optimum(float(value['episode_return']), tuple(map(float, _typed(value, 'cost_return', list))))
+  if not all(abs(number) < _LARGEST for number in (optimum.episode_return, *optimum.cost_return)):
+    raise ValueError(f'its optimum is {optimum}')
+  return optimum
 
 
 def _versions(value: dict[str, Any]) -> versions_lib.Versions:
   found = _typed(value, 'versions', dict)
-  if 'mujoco' not in found or not all(version is None or isinstance(version, str) for version in found.values()):
+  if 'mujoco' not in found or not all(version is None or reading.is_line(version) for version in found.values()):
     raise RecordError(f'{NAME} is damaged (its versions are {found}), so nobody knows under which MuJoCo it ran')
   return found
 
 
 def _typed(value: dict[str, Any], name: str, kind: type) -> Any:
   if not isinstance(value[name], kind):
+    raise TypeError(f'{name} is {value[name]!r}')
+  return value[name]
+
+
+def _name(value: dict[str, Any], name: str) -> str:
+  """A name, which reports show."""
+  if not reading.is_line(value[name]):
     raise TypeError(f'{name} is {value[name]!r}')
   return value[name]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lambda_kit import reading
 from lambda_kit.analysis import rows as rows_lib
 
 # Called with the number of a line and what is wrong with it.
@@ -17,14 +18,23 @@ OnBadLine = Callable[[int, str], None]
 # half of the time of reading.
 _DECODER = json.JSONDecoder(parse_float=str.encode)
 _MAX_LINE = 1 << 20  # Bytes. Rows have a few thousand; a damaged file may have a line of gigabytes.
+_MAX_LOG = 1 << 30  # Bytes, many times what our longest runs log.
+_MAX_STEPS = 2**53  # Beyond it, whole numbers have no exact floats.
+_LARGEST = 1e30  # Larger numbers count as infinite: squares of them don't fit into floats, and can't be drawn.
 
 
 def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple[int, dict[str, Any]]]:
   """Yields the rows of a file of JSON lines with their line numbers, from 1. Other lines are reported and skipped.
 
   In rows, `environment_steps` is an int. Read other numbers with `number` and `vector`.
+
+  Raises:
+    RefusedError: It is no regular file, or too large.
+    OSError: It can't be opened or read.
   """
-  with open(path, 'rb') as file:
+  with reading.open_regular(path) as file:
+    if os.fstat(file.fileno()).st_size > _MAX_LOG:
+      raise reading.RefusedError(path, f'it has more than {_MAX_LOG:,} bytes')
     count = 0
     while line := file.readline(_MAX_LINE):
       count += 1
@@ -43,7 +53,7 @@ def read_rows(path: str | os.PathLike, on_bad_line: OnBadLine) -> Iterator[tuple
         on_bad_line(count, f'not JSON{torn}: {line[:60]!r}')
         continue
       steps = number(row.get('environment_steps')) if isinstance(row, dict) else None
-      if steps is None:
+      if steps is None or not 0 <= steps < _MAX_STEPS:
         on_bad_line(count, f'no row with environment_steps: {line[:60]!r}')
         continue
       if rows_lib.is_broken(row, line):
@@ -70,9 +80,10 @@ def _to_float(value: Any) -> float | None:
   if isinstance(value, bool) or not isinstance(value, (int, float, bytes)):
     return None
   try:
-    return float(value)
+    converted = float(value)
   except OverflowError:  # A whole number with hundreds of digits.
     return math.inf
+  return converted if abs(converted) <= _LARGEST or math.isnan(converted) else math.copysign(math.inf, converted)
 
 
 class Thinned:

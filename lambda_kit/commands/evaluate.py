@@ -4,6 +4,7 @@
   lambda-kit evaluate --workdir=X --which=best --episodes=90 --videos=3
   lambda-kit evaluate --workdir=X --step=100000 --export=exported
   lambda-kit evaluate --workdir=X --calibrate=20         # How good are the models' forecasts of costs?
+  lambda-kit evaluate --workdir=X --trust                # Imports the modules that the run's config.gin imports.
 
 The configuration is the run's own config.gin. If the checkpoint holds the score of an evaluation, this evaluation is
 repeated, and the command says whether the result is identical. Results are written to X/evaluation/. The run may still
@@ -48,6 +49,9 @@ _CALIBRATE = flags.DEFINE_integer(
   "In how many new episodes to compare the models' forecasts of costs, and bounds on them, with the costs that come.",
   lower_bound=0,
 )
+_TRUST = flags.DEFINE_bool(
+  'trust', False, 'Import the modules that gin files name: runs their code. Only for runs of people whom you trust.'
+)
 _EXPORT = flags.DEFINE_string('export', None, 'Folder to export the policy to.')
 
 
@@ -61,7 +65,10 @@ def main(argv: list[str]) -> None:
     if (workdir / run_record.NAME).exists():  # The first runs had none.
       workdir_lib.check_config(workdir, workdir_lib.read_record(workdir))
     configuration.parse(
-      [str(config), *launching.GIN_FILE.value], launching.GIN_BINDINGS.value, search_paths=[str(_ROOT)]
+      [str(config), *launching.GIN_FILE.value],
+      launching.GIN_BINDINGS.value,
+      search_paths=[str(_ROOT)],
+      with_imports=_TRUST.value,
     )
     with experiment_lib.build() as experiment:
       checkpoint_evaluation.evaluate(

@@ -8,6 +8,7 @@ Needs no network. Problems with runs (unfinished, other protocols, corrupt lines
 terminal; such runs are left out of averages.
 """
 
+import contextlib
 import pathlib
 import sys
 import time
@@ -36,12 +37,12 @@ def _signature(folder: pathlib.Path) -> list[tuple[str, int, int]]:
   """The files that a report reads, which change when a run writes: paths, sizes and times."""
   found = []
   for workdir in runs.find_workdirs(folder):
-    for path in sorted(workdir.iterdir()):
-      try:
-        if path.suffix in ('.jsonl', '.json', '.gin', '.mp4', '.gif'):
-          found.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
-      except FileNotFoundError:  # A partial file, which has just been renamed.
-        continue
+    with contextlib.suppress(OSError):  # It can't be read, as the report says, or is gone.
+      for path in sorted(workdir.iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # A partial file, which has just been renamed.
+          if path.suffix in ('.jsonl', '.json', '.gin', '.mp4', '.gif'):
+            status = path.lstat()
+            found.append((str(path), status.st_size, status.st_mtime_ns))
   return found
 
 

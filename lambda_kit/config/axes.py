@@ -20,10 +20,12 @@ import pathlib
 import re
 
 from lambda_kit import errors
+from lambda_kit import reading
 
 GIN = 'gin'
 SG6 = 'sg6'
 SAVED = '# The whole configuration of a run, as lambda_kit resolved it.'  # First line of a config.gin.
+_MAX_BYTES = 1 << 18  # Of a gin file. A config.gin has about five thousand.
 _INCLUDE = re.compile(r"""^include\s+['"](.+?)['"]""", re.MULTILINE)
 _FITS = re.compile(r'^# Fits: (.+)$', re.MULTILINE)
 
@@ -172,7 +174,10 @@ class Library:
   def _find(self, name: str, included_from: str) -> File:
     for root in self._roots:
       if (root / name).is_file():
-        text = (root / name).read_text('utf-8')
+        try:
+          text = reading.read_bytes(root / name, _MAX_BYTES, follow_links=True).decode('utf-8')
+        except UnicodeDecodeError as error:
+          raise ConfigurationError(f'{root / name} is not a gin file: it is not UTF-8 ({error}).') from None
         return File(_short(name), (root / name).resolve(), Axis.TASK if text.startswith(SAVED) else axis_of(name), text)
     where = f'{included_from}: ' if included_from else ''
     roots = ', '.join(dict.fromkeys(str(root.resolve()) for root in self._roots))

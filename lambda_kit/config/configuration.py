@@ -8,6 +8,7 @@ too late is a `ConfigurationError`, with a line for each problem: what, where, a
 
 from collections.abc import Iterable, Mapping, Sequence
 import difflib
+import itertools
 import math
 import os
 import re
@@ -19,6 +20,7 @@ import gin
 from lambda_kit import files
 from lambda_kit.config import axes
 from lambda_kit.config import checks
+from lambda_kit.config import expansion
 from lambda_kit.config import gin_internals
 from lambda_kit.config import layers
 
@@ -43,6 +45,7 @@ def parse(
   search_paths: Sequence[str] = (),
   root: str = 'experiment',
   task: str | None = None,
+  with_imports: bool = True,
 ) -> None:
   """Replaces gin's configuration by that of the files and flags, and checks it without building anything.
 
@@ -52,6 +55,7 @@ def parse(
     search_paths: Folders in which gin files, also included ones, are looked up after the working directory.
     root: Name of the configurable that runs everything: what it doesn't lead to is unused.
     task: A gin file to use as the task, whatever its folder.
+    with_imports: Whether import statements are executed. If not, they are refused.
 
   Raises:
     ConfigurationError: A file or an import is missing, two files can't meet, a statement can't be read, a name is
@@ -61,13 +65,15 @@ def parse(
   gin.clear_config()
   _parsed = _Parsed()
   library = axes.Library(search_paths)
-  reader = layers.Reader(library)
+  reader = layers.Reader(library, with_imports)
   for file in library.arrange(gin_files, task):
     reader.read_file(file)
   reader.read_flags(bindings)
+  bound = {binding.key: binding for binding in reader.history}
+  expansion.check(bound)
   selector = layers.resolve(root, 'the root of the configuration')
   unused = checks.Checker(selector, reader.history, reader.ends).check()
-  _parsed = _Parsed(selector, {binding.key: binding for binding in reader.history}, unused)
+  _parsed = _Parsed(selector, bound, unused)
 
 
 def unused_bindings() -> list[str]:
@@ -121,11 +127,15 @@ def save_config(path: str | os.PathLike[str]) -> None:
 
 
 def differing_lines(before: str, after: str) -> list[str]:
-  """The difference between two texts of `resolved_config`: lines after '- ' and '+ '. Comments are ignored."""
+  """The difference between two texts of `resolved_config`: lines after '- ' and '+ '. Comments are ignored.
+
+  Not by `difflib.ndiff`, which takes hours for some texts of a few thousand lines.
+  """
   strip = lambda text: [
     re.sub(r'  # (?:(?!  # ).)*$', '', line) for line in text.splitlines() if line and line[0] != '#'
   ]
-  return [line for line in difflib.ndiff(strip(before), strip(after)) if line[0] in '+-']
+  lines = difflib.unified_diff(strip(before), strip(after), lineterm='', n=0)
+  return [f'{line[0]} {line[1:]}' for line in itertools.islice(lines, 2, None) if line[0] in '+-']  # After two headers.
 
 
 def save_operative_config(path: str | os.PathLike[str], replaced: Mapping[str, Any] | None = None) -> None:

@@ -181,7 +181,7 @@ def signature(selector: str) -> Signature:
 def hints(component: Any) -> Mapping[str, Any]:
   """The annotations of the parameters of a class or function, and of 'return'; {} if they can't be evaluated."""
   try:
-    return typing.get_type_hints(_constructor(component) or (lambda: None))
+    return typing.get_type_hints(_constructor(component) or (lambda: None), include_extras=True)
   except Exception:
     return {}
 

@@ -4,9 +4,9 @@ Values are Python's; references and macros in them stay text: `@UpperBound()`, `
 """
 
 from collections.abc import Mapping, Sequence
-import difflib
 import hashlib
 import pathlib
+import tokenize
 from typing import Any
 
 from gin import config_parser
@@ -82,8 +82,12 @@ def config_hash(bindings: Bindings) -> str:
 
 
 def differing_lines(before: Sequence[str], after: Sequence[str]) -> list[str]:
-  """The difference between two configurations' `material_lines`: lines after '- ' and '+ '."""
-  return [line for line in difflib.ndiff(before, after) if line[0] in '+-']
+  """The difference between two configurations' `material_lines`: lines after '- ' and '+ ', sorted by their keys.
+
+  It takes a moment for lines of any kind and number: `difflib` would take hours for some.
+  """
+  lines = {f'- {line}' for line in {*before} - {*after}} | {f'+ {line}' for line in {*after} - {*before}}
+  return sorted(lines, key=lambda line: (line[2:].partition(' = ')[0], line[0] == '+', line))
 
 
 def _collect(text: str, root: pathlib.Path | None, bindings: dict[str, Any]) -> dict[str, Any]:
@@ -97,10 +101,10 @@ def _collect(text: str, root: pathlib.Path | None, bindings: dict[str, Any]) -> 
         scope = f'{statement.scope}/' if statement.scope else ''
         name = f'{statement.selector}.{statement.arg_name}' if statement.arg_name else statement.selector
         bindings[scope + name] = statement.value
-  except (SyntaxError, ValueError) as error:
+  except (SyntaxError, ValueError, TypeError, RecursionError, tokenize.TokenError) as error:
     if isinstance(error, GinTextError):
       raise
-    raise GinTextError(f'not gin text: {str(error).splitlines()[0]}') from error
+    raise GinTextError(f'not gin text: {str(error).partition(chr(10))[0]}') from error
   return bindings
 
 

@@ -1,7 +1,8 @@
 """Finds values of the wrong kind by the annotations of the parameters they are bound to, before anything is built.
 
   annotation                                accepted gin text
-  int, float, bool, str                     such a value; whole numbers for float, too; True is not a number
+  int, float, bool, str                     such a value; whole numbers for float, too; True is not a number, nor is NaN
+  ranges.Count, Annotated[float, Range()]   a number in this range
   Sequence[int], tuple[...], list[...]      (1, 2) or [1, 2]; 'ab' is not a sequence of strings
   X | None                                  None, too
   a class: core.ConstraintSolver            @PidLagrangian(): a called subclass; for a Protocol, any with its methods
@@ -16,15 +17,15 @@ import collections.abc
 from collections.abc import Callable, Iterator
 import inspect
 import sys
-import types
 import typing
 from typing import Any
 
+from lambda_kit import ranges
 from lambda_kit.config import gin_internals
 from lambda_kit.config import reach as reach_lib
 
 Key = gin_internals.Key
-_SCALARS = {int: 'a whole number', float: 'a number', bool: 'True or False', str: 'a string in quotes'}
+_SCALARS = (int, float, bool, str)
 _UNKNOWN = object()  # A value that is only known once gin has made it.
 
 
@@ -37,15 +38,31 @@ def find_wrong(reach: reach_lib.Reach, config: reach_lib.Config, source: Callabl
     hints = gin_internals.hints(gin_internals.wrapped(node.selector))
     defaults = gin_internals.signature(node.selector).defaults
     for parameter, key in reach.parameters(node).items():
-      origin, value = _follow(reach, config, key, config[key])
-      expected = Expected(parameter, hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN))
-      if not expected.accepts(value):
-        used = f' (used by {key})' if origin != key else ''
-        problems.setdefault(
-          origin,
-          f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.{expected.remedy(str(origin), value)}',
-        )
+      hint, default = hints.get(parameter, Any), defaults.get(parameter, _UNKNOWN)
+      for origin, value, expected in (
+        *_macros_inside(reach, config, key, parameter, hint),
+        (*_follow(reach, config, key, config[key]), Expected(parameter, hint, default)),
+      ):
+        if not expected.accepts(value):
+          used = f' (used by {key})' if origin != key else ''
+          problems.setdefault(
+            origin,
+            f'{source(origin)}: {origin} = {value!r}{used} should be {expected}.{expected.remedy(str(origin), value)}',
+          )
+          break
   return list(problems.values())
+
+
+def _macros_inside(
+  reach: reach_lib.Reach, config: reach_lib.Config, key: Key, parameter: str, hint: Any
+) -> Iterator[tuple[Key, Any, 'Expected']]:
+  """The macros in a bound sequence, each with its value and what it should be."""
+  sequences = (typing.get_args(arm) for arm in ranges.alternatives(hint) if ranges.is_sequence(arm))
+  items = next(filter(None, sequences), (Any,))
+  for item in config[key] if isinstance(config[key], (list, tuple)) else ():
+    origin, value = _follow(reach, config, key, item)
+    if origin != key:
+      yield origin, value, Expected(parameter, items[0])
 
 
 def _follow(reach: reach_lib.Reach, config: reach_lib.Config, key: Key, value: Any) -> tuple[Key, Any]:
@@ -67,20 +84,16 @@ class Expected:
 
   def __init__(self, parameter: str, annotation: Any, default: Any = _UNKNOWN):
     self._noun = parameter.rpartition('_')[2]
-    self._annotation = annotation
-    self._arms = _arms(annotation)
+    if annotation is int and isinstance(default, int) and default >= 0:
+      annotation = ranges.Whole  # Such parameters are counts, which are not negative even if nobody says so.
+    self._arms = ranges.alternatives(annotation)
     self._default = default
-    # Such parameters are counts, and no component takes a negative one.
-    self._is_count = annotation is int and isinstance(default, int) and default >= 0
 
   def accepts(self, value: Any) -> bool:
-    if self._is_count and isinstance(value, int) and value < 0:
-      return False
     return any(_accepts(arm, value, self._is_factory(arm)) for arm in self._arms)
 
   def __str__(self) -> str:
-    text = ' or '.join(dict.fromkeys(self._describe(arm) for arm in self._arms))
-    return f'{text}, 0 or more' if self._is_count else text
+    return ranges.join(self._describe(arm) for arm in self._arms)
 
   def remedy(self, name: str, value: Any) -> str:
     """What to write instead."""
@@ -91,22 +104,15 @@ class Expected:
     return self._noun == 'factory' or getattr(arm, '__name__', '').endswith('Factory')
 
   def _describe(self, arm: Any) -> str:
-    if arm is type(None):
-      return 'None'
-    if arm in _SCALARS:
-      return _SCALARS[arm]
-    if _is_sequence(arm):
-      items = typing.get_args(arm)
-      return f'a sequence in which each is {self._describe(items[0])}' if items else 'a sequence'
-    if self._is_factory(arm):
+    if not _is_literal(arm) and self._is_factory(arm):
       return 'a factory, a reference without parentheses'
     if typing.get_origin(arm) is collections.abc.Callable:
       return f'a {self._noun} that can be called'
-    return f'an object of the kind {getattr(typing.get_origin(arm) or arm, "__name__", arm)}'
+    return ranges.describe(arm)
 
   def _examples(self) -> list[str]:
     """References that would be accepted, the default's first; or the default itself."""
-    if any(arm in _SCALARS or _is_sequence(arm) for arm in self._arms):
+    if any(_is_literal(arm) and arm is not type(None) for arm in self._arms):
       return [repr(self._default)] if type(self._default) in _SCALARS else []
     default = (
       self._default if inspect.isclass(self._default) or inspect.isfunction(self._default) else type(self._default)
@@ -144,12 +150,8 @@ def _rewritten(value: Any) -> Iterator[Any]:
     yield (value,)
 
 
-def _arms(annotation: Any) -> list[Any]:
-  is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-  return [arm for each in typing.get_args(annotation) for arm in _arms(each)] if is_union else [annotation]
-
-
 def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
+  annotation, allowed = ranges.split(annotation)
   if value is _UNKNOWN or annotation is Any or isinstance(annotation, typing.TypeVar):
     return True
   if gin_internals.is_reference(value):
@@ -157,14 +159,14 @@ def _accepts(annotation: Any, value: Any, is_factory: bool = False) -> bool:
   if annotation is type(None):
     return value is None
   if annotation in _SCALARS:
-    return (annotation is bool or not isinstance(value, bool)) and isinstance(
-      value, (int, float) if annotation is float else annotation
-    )
-  if _is_sequence(annotation):
+    is_kind = isinstance(value, (int, float) if annotation is float else annotation)
+    is_kind = is_kind and (annotation is bool or not isinstance(value, bool)) and value == value  # Not NaN.
+    return is_kind and (allowed is None or value in allowed)
+  if ranges.is_sequence(annotation):
     items = typing.get_args(annotation) or (Any,)
     same = len(items) == 1 or items[-1] is Ellipsis
     return isinstance(value, (list, tuple)) and (
-      not same or all(any(_accepts(arm, item) for arm in _arms(items[0])) for item in value)
+      not same or all(any(_accepts(arm, item) for arm in ranges.alternatives(items[0])) for item in value)
     )
   if (typing.get_origin(annotation) or annotation) in (dict, collections.abc.Mapping):
     return isinstance(value, dict)
@@ -178,11 +180,7 @@ def _accepts_reference(annotation: Any, reference: gin_internals.Reference, is_f
   result = component if is_class else _returned(component)  # Of a call.
   if not _is_callable(annotation):
     return (
-      _may_be(result, annotation)
-      if reference.evaluate
-      else not (
-        annotation in _SCALARS or annotation is type(None) or _is_sequence(annotation) or _is_component(annotation)
-      )
+      _may_be(result, annotation) if reference.evaluate else not (_is_literal(annotation) or _is_component(annotation))
     )
   if not reference.evaluate:
     # If no factory is expected, a class is not accepted as a callable: calling it would only make an object.
@@ -197,12 +195,12 @@ def _accepts_reference(annotation: Any, reference: gin_internals.Reference, is_f
 
 def _may_be(result: Any, annotation: Any) -> bool:
   """Whether an object of class `result` can be of the annotated kind. True if either is unknown."""
-  if any(arm is Any for arm in (*_arms(result), *_arms(annotation))):
+  if any(arm is Any for arm in (*ranges.alternatives(result), *ranges.alternatives(annotation))):
     return True
   return any(
     _is_kind_of(typing.get_origin(one) or one, typing.get_origin(other) or other)
-    for one in _arms(result)
-    for other in _arms(annotation)
+    for one in ranges.alternatives(result)
+    for other in ranges.alternatives(annotation)
   )
 
 
@@ -258,8 +256,10 @@ def _is_callable(annotation: Any) -> bool:
   return (typing.get_origin(annotation) or annotation) is collections.abc.Callable
 
 
-def _is_sequence(annotation: Any) -> bool:
-  return (typing.get_origin(annotation) or annotation) in (list, tuple, collections.abc.Sequence)
+def _is_literal(annotation: Any) -> bool:
+  """Whether gin text expresses such a value without a reference."""
+  kind, _ = ranges.split(annotation)
+  return kind in _SCALARS or kind is type(None) or ranges.is_sequence(kind)
 
 
 def _is_component(annotation: Any) -> bool:

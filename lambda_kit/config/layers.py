@@ -35,10 +35,16 @@ class Binding(NamedTuple):
 
 
 class Reader:
-  """Reads files and flags in turn. Later bindings win."""
+  """Reads files and flags in turn. Later bindings win.
 
-  def __init__(self, library: axes.Library):
+  Args:
+    library: Finds the files.
+    with_imports: Whether to execute import statements, or to refuse them.
+  """
+
+  def __init__(self, library: axes.Library, with_imports: bool = True):
     self._library = library
+    self._with_imports = with_imports
     self._open_files: list[pathlib.Path] = []
     self._file: axes.File | None = None
     self.history: list[Binding] = []
@@ -97,7 +103,13 @@ class Reader:
       _raise_syntax_error(source(error.lineno or line), error)
     except tokenize.TokenError:
       raise ConfigurationError(f'{source(line)}: a bracket or quote that opens here is never closed.') from None
-    except (KeyError, ValueError) as error:  # Such as: two constants match a name, or a parameter is denylisted.
+    except RecursionError:
+      raise ConfigurationError(f'{source(line)}: brackets are nested too deeply.') from None
+    except (
+      KeyError,
+      TypeError,
+      ValueError,
+    ) as error:  # Such as: two constants match a name, or a parameter is denylisted.
       raise ConfigurationError(f'{source(line)}: {_first_line(error)}') from None
 
   def _execute(self, statement: Any, source: str) -> None:
@@ -107,6 +119,11 @@ class Reader:
       case gin_internals.ImportStatement():
         if statement.module.startswith('__gin__'):
           raise ConfigurationError(f'{source}: dynamic registration is not supported. Use @gin.register.')
+        if not self._with_imports:
+          raise ConfigurationError(
+            f'{source}: `{statement.format()}` would run code that this file names. If you trust whoever wrote it, add '
+            '--trust.'
+          )
         try:
           gin.parse_config(statement.format())
         except (ImportError, SyntaxError) as error:

@@ -2,11 +2,15 @@
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit.environments import wrappers
 
 
 @gin.register
-def make_environment(seed: int, simulator: core.EnvironmentFactory, action_repeat: int = 2) -> core.Environment:
+@ranges.checked
+def make_environment(
+  seed: int, simulator: core.EnvironmentFactory, action_repeat: ranges.Count = 2
+) -> core.Environment:
   """Wraps a simulator: repeats actions, rescales them to [-1, 1], and makes numbers float32 and finite.
 
   Args:

@@ -1,6 +1,7 @@
 """A small constrained MDP that needs no simulator and has a known optimum."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import dm_env
 from dm_env import specs
@@ -8,6 +9,8 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.environments import occupancy
 
@@ -31,6 +34,7 @@ _AGENT_COLOUR = (230, 40, 40)
 
 
 @gin.register
+@ranges.checked
 class GridCmdp(core.Environment):
   """A small room to cross again and again: +1 at the goal, then back to a random start, until the time limit.
 
@@ -51,13 +55,13 @@ class GridCmdp(core.Environment):
     self,
     seed: int,
     layout: Sequence[str] = DEFAULT_LAYOUT,
-    episode_length: int = 100,
-    slip: float = 0.05,
-    shaping: float = 0.1,
-    num_constraints: int = 1,
+    episode_length: ranges.Count = 100,
+    slip: ranges.Share = 0.05,
+    shaping: ranges.Finite = 0.1,
+    num_constraints: Annotated[int, ranges.Range(at_least=1, at_most=2)] = 1,
     hazards_terminate: bool = False,
     observations: Sequence[str] = ('vector',),
-    image_size: int = 16,
+    image_size: ranges.Count = 16,
   ):
     """Makes the room.
 
@@ -75,15 +79,13 @@ class GridCmdp(core.Environment):
     self._grid = _parse(layout)
     self._observations = tuple(observations)
     if not self._observations or not set(self._observations) <= {'vector', 'image'}:
-      raise ValueError(f"observations must be a tuple of 'vector', 'image' or both, got {observations!r}.")
-    if num_constraints not in (1, 2):
-      raise ValueError(f'num_constraints must be 1 (all hazards) or 2 (by type), got {num_constraints}.')
-    if not 0.0 <= slip <= 1.0:
-      raise ValueError(f'slip must be a probability, got {slip}.')
-    if episode_length < 1:
-      raise ValueError(f'episode_length must be at least 1, got {episode_length}.')
+      raise errors.SetupError(
+        f"GridCmdp.observations must be a tuple of 'vector', 'image' or both, got {observations!r}."
+      )
     if image_size < max(self._grid.shape):
-      raise ValueError(f'An image of {image_size} pixels is too small for a room of {self._grid.shape} cells.')
+      raise errors.SetupError(
+        f'GridCmdp.image_size = {image_size} is too small for a room of {self._grid.shape} cells.'
+      )
     self._seed = seed
     self._episode_length = episode_length
     self._slip = slip
@@ -105,9 +107,8 @@ class GridCmdp(core.Environment):
     self._landings = _landings(self._grid, self._cells)
     distances = _distances(self._landings, self._is_goal)
     if np.isinf(distances).any():
-      raise ValueError(
-        f'The goal can not be reached from (row, column) = {tuple(self._cells[np.isinf(distances).argmax()].tolist())}.'
-      )
+      cell = self._cells[np.isinf(distances).argmax()].tolist()
+      raise errors.SetupError(f'GridCmdp.layout: the goal can not be reached from (row, column) = {tuple(cell)}.')
     self._rewards = self._is_goal[self._landings] + shaping * (distances[:, None] - distances[self._landings])
 
     self._next_episode = 0
@@ -251,14 +252,14 @@ class GridCmdp(core.Environment):
 def _parse(layout: Sequence[str]) -> np.ndarray:
   """The layout as an array of characters, [height, width]."""
   if isinstance(layout, str) or len({len(row) for row in layout}) != 1:
-    raise ValueError(f'A layout is a tuple of rows of the same length, got {layout!r}.')
+    raise errors.SetupError(f'GridCmdp.layout is a tuple of rows of the same length, got {layout!r}.')
   grid = np.array([list(row) for row in layout])
   unknown = set(grid.flat) - set(_COLOURS)
   if unknown:
-    raise ValueError(f'A layout is made of {"".join(_COLOURS)!r}, got {"".join(sorted(unknown))!r}.')
+    raise errors.SetupError(f'GridCmdp.layout is made of {"".join(_COLOURS)!r}, got {"".join(sorted(unknown))!r}.')
   for cell, meaning in (('S', 'start'), ('G', 'goal')):
     if cell not in grid:
-      raise ValueError(f'The layout has no {meaning} {cell!r}: {layout!r}.')
+      raise errors.SetupError(f'GridCmdp.layout has no {meaning} {cell!r}: {layout!r}.')
   return grid
 
 

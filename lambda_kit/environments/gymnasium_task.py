@@ -8,12 +8,15 @@ import numpy as np
 from PIL import Image
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import loading
 
 
 @gin.register
+@ranges.checked
 class GymnasiumTask(episodic.EpisodicEnvironment):
   """Adapts a gymnasium environment with costs in `info`, or whose `step` returns safety-gymnasium's six values.
 
@@ -35,36 +38,47 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     task: str,
     make: Callable[..., Any] | None = None,
     cost_keys: Sequence[str] = ('cost',),
-    episode_length: int | None = None,
+    episode_length: ranges.Count | None = None,
   ):
-    if episode_length is not None and episode_length < 1:
-      raise ValueError(f'GymnasiumTask.episode_length = {episode_length} must be at least 1.')
     super().__init__(seed, task, tuple(cost_keys))
-    self._gymnasium = (make or _maker(task))(task, render_mode='rgb_array')
+    self._gymnasium = _make(make or _maker(task), task)
     self._task = task
     registered = getattr(self._gymnasium.spec, 'max_episode_steps', None)
     self._episode_length = min((length for length in (episode_length, registered) if length), default=None)
     self._time = 0  # Simulator steps since `begin`.
     self._leaves = _leaves(self._gymnasium.observation_space)
     if sum(_is_image(space) for _, space in self._leaves) > 1:
-      raise ValueError(f'{task} observes several pictures; one is supported.')
-    if not hasattr(self._gymnasium.action_space, 'low'):
-      raise ValueError(f'{task} has the action space {self._gymnasium.action_space}; actions must be continuous (Box).')
+      raise errors.SetupError(
+        f'{task} observes several pictures, and one is supported: write a wrapper that joins them.'
+      )
+    actions = self._gymnasium.action_space
+    if hasattr(actions, 'low') and np.any(actions.low > actions.high):  # dm_env's specs can't say so.
+      raise errors.SetupError(f'{task} has the action space {actions}, whose lower bounds are above the upper ones.')
+    if not hasattr(actions, 'low'):
+      raise errors.SetupError(f'{task} has the action space {actions}; actions must be continuous (Box).')
 
   def begin(self, seed: int) -> dict[str, np.ndarray]:
-    observation, _ = self._gymnasium.reset(seed=seed)
+    result = self._gymnasium.reset(seed=seed)
+    if not isinstance(result, tuple) or len(result) != 2:
+      raise errors.SetupError(
+        f'`reset` of {self._task} has to return an observation and a dictionary, (observation, {{}}).'
+      )
     self._time = 0
-    return self._convert(observation)
+    return self._convert(result[0])
 
   def advance(self, action: np.ndarray, count: int) -> episodic.Outcome:
     total_reward, total_cost = 0.0, np.zeros(len(self.constraint_names))
     for step_count in range(1, count + 1):  # noqa: B007 (returned below)
-      result = self._gymnasium.step(action)
-      if len(result) == 6:
-        observation, reward, cost, terminated, truncated, info = result
-        info = dict(info, cost=cost)
-      else:
-        observation, reward, terminated, truncated, info = result
+      match self._gymnasium.step(action):
+        case observation, reward, terminated, truncated, info:
+          pass
+        case observation, reward, cost, terminated, truncated, info:
+          info = dict(info, cost=cost)
+        case result:
+          raise errors.SetupError(
+            f'`step` of {self._task} has to return (observation, reward, terminated, truncated, info), with costs in '
+            f'`info`, and returned {len(result)} values.'
+          )
       total_reward += float(reward)
       total_cost += self._costs(info)
       self._time += 1
@@ -104,6 +118,8 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
         if renderer.viewer is not None:
           opengl.draw_into(renderer.viewer.con)  # Another camera may have drawn last.
         picture = self._gymnasium.render()
+    if getattr(picture, 'dtype', None) != np.uint8:
+      return picture  # None, for example. Callers say what is wrong with it.
     return np.asarray(Image.fromarray(picture).resize((width, height)))
 
   def close(self) -> None:
@@ -112,11 +128,18 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
   def _costs(self, info: dict[str, Any]) -> np.ndarray:
     missing = [key for key in self.constraint_names if key not in info]
     if missing:
-      raise ValueError(
+      raise errors.SetupError(
         f'{self._task} reports no cost {missing}: `info` has {sorted(info)}. Set '
         'GymnasiumTask.cost_keys, or choose a task that has costs.'
       )
-    return np.array([float(info[key]) for key in self.constraint_names])
+    try:
+      return np.array([float(info[key]) for key in self.constraint_names])
+    except (TypeError, ValueError):
+      costs = {key: info[key] for key in self.constraint_names}
+      raise errors.SetupError(
+        f'{self._task} reports the costs {costs} in `info`, and each has to be one number: return numbers under the '
+        'keys that GymnasiumTask.cost_keys names.'
+      ) from None
 
   def _convert(self, observation: Any) -> dict[str, np.ndarray]:
     result, numbers = {}, []
@@ -133,12 +156,35 @@ class GymnasiumTask(episodic.EpisodicEnvironment):
     return result
 
 
+def _make(make: Callable[..., Any], task: str) -> Any:
+  """Makes the environment, with pictures if it has any."""
+  try:
+    return make(task, render_mode='rgb_array')
+  except TypeError as error:
+    if 'render_mode' not in str(error):
+      raise
+    return make(task)
+  except Exception as error:
+    if type(error).__module__ != 'gymnasium.error':
+      raise
+    raise errors.SetupError(
+      f'GymnasiumTask.task = {task!r}: {error} If it is your own, import the module that registers it in a gin '
+      'file, by a line such as `import my_module`.'
+    ) from error
+
+
 def _maker(task: str) -> Callable[..., Any]:
+  if ':' in task:  # gymnasium would import the module before it, although no gin file has an import statement.
+    module, _, name = task.partition(':')
+    raise errors.SetupError(
+      f'GymnasiumTask.task = {task!r} names a module. Write `import {module}` in a gin file, and TASK = {name!r}.'
+    )
   try:
     import gymnasium
   except ImportError as error:
     raise loading.SimulatorMissing(
-      f'{task} needs gymnasium, which is not installed here ({error}). Install it: {loading.INSTALL}.'
+      f'{task} needs gymnasium, which is not installed here ({error}). Install it by `pip install gymnasium`, or with '
+      f'the Safety-Gymnasium tasks: {loading.INSTALL}.'
     ) from error
   if task.startswith('Safety') and task not in gymnasium.registry:
     from lambda_kit.environments.safety_gym import making
@@ -154,7 +200,7 @@ def _leaves(space: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...
   if hasattr(space, 'spaces') and hasattr(space.spaces, 'items'):
     return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*path, key))]
   if not hasattr(space, 'low'):
-    raise ValueError(f'Observations in {space} are not supported: only boxes and dictionaries of them.')
+    raise errors.SetupError(f'Observations in {space} are not supported: only boxes and dictionaries of them.')
   return [(path, space)]
 
 

@@ -10,8 +10,10 @@ import tree
 
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.environments import episodic
+from lambda_kit.environments import spec as spec_lib
 
 
 class EnvironmentWrapper(core.Environment):
@@ -80,17 +82,16 @@ class EnvironmentWrapper(core.Environment):
     self._environment.close()
 
 
+@ranges.checked
 class ActionRepeat(EnvironmentWrapper):
   """Repeats each action, sums rewards and costs, and stops early at the end of an episode.
 
   An `EpisodicEnvironment` repeats actions itself, and saves the observations in between.
   """
 
-  def __init__(self, environment: core.Environment, count: int):
-    if count < 1:
-      raise ValueError(f'action_repeat must be at least 1, got {count}.')
+  def __init__(self, environment: core.Environment, action_repeat: ranges.Count):
     super().__init__(environment)
-    self._count = count
+    self._count = action_repeat
     self._step_count = 0
 
   def reset(self) -> dm_env.TimeStep:
@@ -146,8 +147,7 @@ class RescaleActions(EnvironmentWrapper):
   def __init__(self, environment: core.Environment):
     super().__init__(environment)
     spec = environment.action_spec()
-    if not (np.all(np.isfinite(spec.minimum)) and np.all(np.isfinite(spec.maximum))):
-      raise ValueError(f'Actions without bounds cannot be rescaled to [-1, 1]: {spec}.')
+    spec_lib.check_actions(environment.task_name, spec)
     self._low = np.broadcast_to(spec.minimum, spec.shape).astype(np.float64)
     self._high = np.broadcast_to(spec.maximum, spec.shape).astype(np.float64)
     self._spec = specs.BoundedArray(spec.shape, np.float32, -1.0, 1.0, name=spec.name)

@@ -19,6 +19,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 import gin
+from lambda_kit import ranges
 
 # None stands for a non-finite number.
 Row = Mapping[str, float | None]
@@ -80,7 +81,7 @@ class EntropyCollapse:
   name: ClassVar[str] = 'entropy_collapse'
   metrics: ClassVar[Sequence[str]] = ('entropy',)
   floor: float = -2.0  # Of an action dimension before squashing; -2 is a standard deviation of 0.033.
-  window: int = 10  # The entropy is below the floor in all of these rows.
+  window: ranges.Count = 10  # The entropy is below the floor in all of these rows.
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     entropies = _series(rows, 'entropy', self.window)
@@ -108,7 +109,7 @@ class MultiplierSaturation(_ConstraintSymptom):
   floor: float = 1.0  # Below it a multiplier may grow by any factor: the paper's starts at 1e-6.
   bound: float = 100.0  # Above it a multiplier is too large, whatever it was before.
   tolerance: float = 0.9  # A cost that ends above this fraction of its initial value has not fallen.
-  window: int = 50  # The multiplier rises in all of these rows.
+  window: ranges.Count = 50  # The multiplier rises in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     multipliers = _series(rows, f'multiplier/{i}', self.window)
@@ -143,7 +144,7 @@ class IdleMultiplier(_ConstraintSymptom):
   ceiling: float = 1e-4  # A multiplier below it has no weight.
   growth: float = 1.5  # A multiplier that grows by more than this factor within the window is small, but on its way.
   margin: float = 1.2  # The mean cost return exceeds this multiple of the limit.
-  window: int = 10  # The multiplier is below the ceiling in all of these rows.
+  window: ranges.Count = 10  # The multiplier is below the ceiling in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     multipliers = _series(rows, f'multiplier/{i}', self.window)
@@ -174,7 +175,7 @@ class SilentCostHead(_ConstraintSymptom):
   metrics: ClassVar[Sequence[str]] = ('imagined_cost', 'cost_mean', 'cost_expected')
   fraction: float = 0.05  # Imagined costs below this fraction of the realised ones count as none.
   min_cost: float = 0.005  # Realised costs of an agent step below this are ignored.
-  window: int = 20  # Both hold in all of these rows.
+  window: ranges.Count = 20  # Both hold in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     imagined = _series(rows, f'imagined_cost/{i}', self.window)
@@ -200,7 +201,7 @@ class CostMismatch(_ConstraintSymptom):
   max_ratio: float = 3.0  # Between the two, in either direction.
   relevance: float = 0.5  # Over an episode, the difference adds up to at least this fraction of the limit.
   silent: float = 0.05  # `SilentCostHead` covers ratios below this.
-  window: int = 20  # The ratio is exceeded in all of these rows.
+  window: ranges.Count = 20  # The ratio is exceeded in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     imagined = _series(rows, f'imagined_cost/{i}', self.window)
@@ -239,7 +240,7 @@ class HeldOutMismatch(_ConstraintSymptom):
   metrics: ClassVar[Sequence[str]] = ('held_out_forecast', 'held_out_cost')
   max_ratio: float = 1.5  # Between forecast and what came, in either direction.
   relevance: float = 0.5  # Episodes cost, or would cost by the forecast, at least this fraction of the limit.
-  window: int = 20  # The ratio is exceeded in all of these rows.
+  window: ranges.Count = 20  # The ratio is exceeded in all of these rows.
 
   def diagnose(self, rows: Sequence[Row], task: Task, i: int) -> str | None:
     forecast = _series(rows, f'held_out_forecast/{i}', self.window)
@@ -276,7 +277,7 @@ class ExplodingKl:
   metrics: ClassVar[Sequence[str]] = ('kl',)
   factor: float = 10.0  # Of the newest KL over the median of the rows before it.
   floor: float = 10.0  # A KL below it is small, whatever it was before.
-  window: int = 10  # Rows, the newest included.
+  window: ranges.Count = 10  # Rows, the newest included.
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     kls = _series(rows, 'kl', self.window)
@@ -302,7 +303,7 @@ class ReplayStarvation:
   # Per environment step so far. The paper has 0.1. With its batches of 32 x 50 and its action repeat of 2, a ratio of 1
   # samples each step 3,200 times.
   max_updates: float = 1.0
-  window: int = 20
+  window: ranges.Count = 20
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     updates, steps = rows[-1].get('updates'), rows[-1].get('environment_steps')
@@ -338,7 +339,7 @@ class NonFiniteGradients:
     'cost_critic_gradient_norm',
   )
   min_skips: float = 1.0  # Skipped updates of the model within the window that are worth reporting.
-  window: int = 20
+  window: ranges.Count = 20
 
   def __call__(self, rows: Sequence[Row], task: Task) -> dict[str, str]:
     skips = _series(rows, 'skipped_updates', len(rows))

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import convolutions
@@ -24,16 +26,17 @@ class DecoderFactory(Protocol):
 
 
 @gin.register
+@ranges.checked
 class ImageDecoder(hk.Module):
   """A dense layer, then transposed convolutions that grow one pixel to an image."""
 
   def __init__(
     self,
     spec: Any,
-    depth: int = 32,
-    dense_size: int = 1024,
-    kernels: Sequence[int] = (5, 5, 6, 6),
-    stride: int = 2,
+    depth: ranges.Count = 32,
+    dense_size: ranges.Count = 1024,
+    kernels: Sequence[ranges.Count] = (5, 5, 6, 6),
+    stride: ranges.Count = 2,
     activation: activations.Activation = jax.nn.relu,
     name: str | None = None,
   ):
@@ -54,7 +57,7 @@ class ImageDecoder(hk.Module):
       size = (size - 1) * stride + kernel
     height, width, num_channels = spec.shape
     if (height, width) != (size, size):
-      raise ValueError(
+      raise errors.SetupError(
         f'ImageDecoder.kernels = {tuple(kernels)} with ImageDecoder.stride = {stride} produce images of {size}x{size} '
         f'pixels, but observations have {height}x{width}. Bind other ImageDecoder.kernels: starting from 1 pixel, each '
         'kernel k turns n pixels into (n - 1) stride + k.'
@@ -78,13 +81,14 @@ class ImageDecoder(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class VectorDecoder(hk.Module):
   """A multilayer perceptron."""
 
   def __init__(
     self,
     spec: Any,
-    hidden_sizes: Sequence[int] = (400, 400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import convolutions
@@ -26,14 +28,15 @@ def preprocess_image(image: types.Array) -> types.Array:
 
 
 @gin.register
+@ranges.checked
 class ImageEncoder(hk.Module):
   """Convolutions without padding, each with twice as many channels as the one before."""
 
   def __init__(
     self,
-    depth: int = 32,
-    kernels: Sequence[int] = (4, 4, 4, 4),
-    stride: int = 2,
+    depth: ranges.Count = 32,
+    kernels: Sequence[ranges.Count] = (4, 4, 4, 4),
+    stride: ranges.Count = 2,
     activation: activations.Activation = jax.nn.relu,
     name: str | None = None,
   ):
@@ -58,13 +61,13 @@ class ImageEncoder(hk.Module):
   def __call__(self, image: types.Array) -> types.Array:
     """Maps images, uint8 [..., height, width, 3], to embeddings [..., E]."""
     if image.dtype != jnp.uint8:
-      raise ValueError(f'Images must be bytes (uint8), got {image.dtype}.')
+      raise errors.SetupError(f'Images must be bytes (uint8), got {image.dtype}.')
     smallest = 1
     for kernel in reversed(self._kernels):
       smallest = (smallest - 1) * self._stride + kernel
     height, width = image.shape[-3:-1]
     if min(height, width) < smallest:
-      raise ValueError(
+      raise errors.SetupError(
         f'ImageEncoder.kernels = {self._kernels} with ImageEncoder.stride = {self._stride} need images of at least '
         f'{smallest}x{smallest} pixels, got {height}x{width}. Bind ImageEncoder.kernels to fewer or smaller kernels.'
       )
@@ -76,12 +79,13 @@ class ImageEncoder(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class VectorEncoder(hk.Module):
   """A multilayer perceptron whose last hidden layer is the embedding."""
 
   def __init__(
     self,
-    hidden_sizes: Sequence[int] = (400, 400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):
@@ -115,4 +119,4 @@ class ObservationEncoder(hk.Module):
 def check_names(observation: types.Observation) -> None:
   """Refuses an observation, or its spec, with parts that models don't know."""
   if not observation or not set(observation) <= {'image', 'vector'}:
-    raise ValueError(f"An observation consists of 'image', 'vector' or both, got {sorted(observation)}.")
+    raise errors.SetupError(f"An observation consists of 'image', 'vector' or both, got {sorted(observation)}.")

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import distributions
@@ -41,6 +43,7 @@ class _Functions(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class FeedForwardWorldModel(core.WorldModel):
   """x_{t+1} = x_t + change, where a network of x_t and a_t gives a diagonal Gaussian over the change."""
 
@@ -55,10 +58,10 @@ class FeedForwardWorldModel(core.WorldModel):
     reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
     cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
     terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
-    min_stddev: float = 0.01,
-    reward_scale: float = 1.0,
+    min_stddev: ranges.Positive = 0.01,
+    reward_scale: ranges.NotNegative = 1.0,
   ):
     """Makes the functions of the model.
 
@@ -76,7 +79,7 @@ class FeedForwardWorldModel(core.WorldModel):
       reward_scale: weight of the rewards' log likelihood.
     """
     if set(observation_spec) != {'vector'}:
-      raise ValueError(
+      raise errors.SetupError(
         "FeedForwardWorldModel models the observation 'vector' and nothing else, got "
         f'{sorted(observation_spec)}. Use RecurrentWorldModel, or bind the observations.'
       )
@@ -122,7 +125,7 @@ class FeedForwardWorldModel(core.WorldModel):
     del key, over_batch  # States are observed, and there is no loop over time.
     batch_size, length = batch.reward.shape
     if length < 2:
-      raise ValueError('FeedForwardWorldModel learns from steps: sequences must have at least 2 observations.')
+      raise errors.SetupError('FeedForwardWorldModel learns from steps: sequences must have at least 2 observations.')
     chex.assert_shape(batch.observation['vector'], (batch_size, length, self._size))
     chex.assert_shape(batch.action, (batch_size, length, self._action_size))
     chex.assert_shape(batch.cost, (batch_size, length, self._num_constraints))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import gin
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import distributions
@@ -151,12 +152,13 @@ class BernoulliCosts:
 
 
 @gin.register
+@ranges.checked
 class NormalHead(hk.Module):
   """Predicts a real number."""
 
   def __init__(
     self,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):
@@ -168,12 +170,13 @@ class NormalHead(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class BernoulliHead(hk.Module):
   """Predicts an event."""
 
   def __init__(
     self,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):
@@ -185,6 +188,7 @@ class BernoulliHead(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class BernoulliCost(CostHead):
   """Predicts whether steps are unsafe, in simulators whose steps cost 0 or 1. One network with C outputs."""
 
@@ -192,9 +196,9 @@ class BernoulliCost(CostHead):
     self,
     num_constraints: int,
     action_repeat: int,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
-    unsafe_weight: float = 100.0,
+    unsafe_weight: ranges.Positive = 100.0,
     correct_for_weight: bool = False,
     count_repeats: bool = False,
     name: str | None = None,
@@ -215,8 +219,6 @@ class BernoulliCost(CostHead):
       name: of the module.
     """
     super().__init__(name=name)
-    if unsafe_weight <= 0.0:
-      raise ValueError(f'BernoulliCost.unsafe_weight must be positive, got {unsafe_weight}.')
     self._mlp = networks.Mlp(num_constraints, hidden_sizes, activation, name='mlp')
     self._unsafe_weight = unsafe_weight
     self._correct_for_weight = correct_for_weight
@@ -230,6 +232,7 @@ class BernoulliCost(CostHead):
 
 
 @gin.register
+@ranges.checked
 class NormalCost(CostHead):
   """Predicts real-valued costs. One network with C outputs."""
 
@@ -237,7 +240,7 @@ class NormalCost(CostHead):
     self,
     num_constraints: int,
     action_repeat: int,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
     name: str | None = None,
   ):

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import heads
@@ -68,6 +70,7 @@ class KnownCosts:
 
 
 @gin.register
+@ranges.checked
 class KnownCost(heads.CostHead):
   """Predicts margins, from which costs follow. One network with a mean and a standard deviation for each cost.
 
@@ -81,9 +84,9 @@ class KnownCost(heads.CostHead):
     num_constraints: int,
     action_repeat: int,
     margin: Margin,
-    hidden_sizes: Sequence[int] = (400, 400),
+    hidden_sizes: Sequence[ranges.Count] = (400, 400),
     activation: activations.Activation = activations.elu,
-    min_stddev: float = 0.02,
+    min_stddev: ranges.Positive = 0.02,
     name: str | None = None,
   ):
     """Makes the network.
@@ -98,8 +101,6 @@ class KnownCost(heads.CostHead):
       name: of the module.
     """
     super().__init__(name=name)
-    if min_stddev <= 0.0:
-      raise ValueError(f'KnownCost.min_stddev must be positive, got {min_stddev}.')
     self._mlp = networks.Mlp(2 * num_constraints, hidden_sizes, activation, name='mlp')
     self._margin = margin
     self._min_stddev = min_stddev
@@ -112,7 +113,7 @@ class KnownCost(heads.CostHead):
   def target(self, batch: types.Trajectory) -> types.Array:
     margins = self._margin(batch.observation if batch.raw is None else batch.raw)
     if margins.shape != batch.cost.shape:
-      raise ValueError(
+      raise errors.SetupError(
         f'KnownCost.margin returns {list(margins.shape)}, but there are {batch.cost.shape[-1]} costs: '
         f'{list(batch.cost.shape)} are needed.'
       )

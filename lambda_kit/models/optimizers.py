@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 
 # `optax.apply_if_finite` lets a bad gradient through after so many in a row. Its counter saturates at this: never.
@@ -19,10 +20,11 @@ class TrainingDiverged(errors.UserError):
   """Gradients stayed non-finite. The message has the diagnosis."""
 
 
+@ranges.checked
 def make_adam(
-  learning_rate: float | optax.Schedule,
-  clip_norm: float,
-  eps: float = 1e-5,
+  learning_rate: ranges.Positive | optax.Schedule,
+  clip_norm: ranges.PositiveOrInfinite,
+  eps: ranges.Positive = 1e-5,
   clip: Callable[[float], optax.GradientTransformation] = optax.clip_by_global_norm,
 ) -> optax.GradientTransformation:
   """Adam on gradients clipped to a global norm of `clip_norm`. A gradient with a NaN or an infinity is skipped.
@@ -31,8 +33,6 @@ def make_adam(
   called with. That count is 0 in the first update: the rate of update u = 1, 2, ... is `learning_rate(u - 1)`. Another
   `clip` may measure norms otherwise.
   """
-  if not clip_norm > 0:
-    raise ValueError(f'clip_norm={clip_norm} must be positive.')
   clipped = optax.chain(clip(clip_norm), optax.adam(learning_rate, eps=eps))
   return optax.apply_if_finite(clipped, _NEVER)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import decoders
 from lambda_kit.models import distributions
@@ -57,6 +58,7 @@ class _Functions(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class RecurrentWorldModel(core.WorldModel):
   """A recurrent state space model, trained on the evidence lower bound (ELBO) of sequences from replay.
 
@@ -74,19 +76,19 @@ class RecurrentWorldModel(core.WorldModel):
     reward_factory: heads_lib.HeadFactory = heads_lib.NormalHead,
     cost_factory: heads_lib.CostHeadFactory = heads_lib.BernoulliCost,
     terminal_factory: heads_lib.HeadFactory = heads_lib.BernoulliHead,
-    stochastic_size: int = 30,
-    deterministic_size: int = 200,
-    hidden_size: int = 200,
-    min_stddev: float = 0.1,
-    kl_balance: float = 0.8,
-    free_nats: float = 3.0,
-    kl_scale: float = 1.0,
-    reward_scale: float = 1.0,
-    observation_scale: float = 1.0,
-    decoded_steps: int | None = None,
-    overshooting_steps: int = 0,
-    overshooting_starts: int = 4,
-    memory_stddev: float = 0.1,
+    stochastic_size: ranges.Count = 30,
+    deterministic_size: ranges.Count = 200,
+    hidden_size: ranges.Count = 200,
+    min_stddev: ranges.Positive = 0.1,
+    kl_balance: ranges.Share = 0.8,
+    free_nats: ranges.NotNegative = 3.0,
+    kl_scale: ranges.NotNegative = 1.0,
+    reward_scale: ranges.NotNegative = 1.0,
+    observation_scale: ranges.NotNegative = 1.0,
+    decoded_steps: ranges.Count | None = None,
+    overshooting_steps: ranges.Whole = 0,
+    overshooting_starts: ranges.Count = 4,
+    memory_stddev: ranges.Positive = 0.1,
   ):
     """Makes the functions of the model.
 
@@ -118,15 +120,6 @@ class RecurrentWorldModel(core.WorldModel):
       overshooting_starts: M, the number of states in each sequence that imagination starts from, at most L - J.
       memory_stddev: how closely the members of an ensemble have to follow d_t, as a standard deviation.
     """
-    if not 0.0 <= kl_balance <= 1.0:
-      raise ValueError(f'RecurrentWorldModel.kl_balance must be in [0, 1], got {kl_balance}.')
-    if decoded_steps is not None and decoded_steps < 1:
-      raise ValueError(f'RecurrentWorldModel.decoded_steps must be at least 1, or None for all, got {decoded_steps}.')
-    if overshooting_steps < 0 or overshooting_starts < 1:
-      raise ValueError(
-        f'RecurrentWorldModel.overshooting_steps = {overshooting_steps} must not be negative, and '
-        f'overshooting_starts = {overshooting_starts} at least 1.'
-      )
     encoders.check_names(observation_spec)
     self._action_size = action_spec.shape[0]
     self._num_constraints = num_constraints

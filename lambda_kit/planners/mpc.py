@@ -23,6 +23,8 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.environments import spec as spec_lib
 from lambda_kit.planners import cem
@@ -161,6 +163,7 @@ def shift_plan(plan: types.Array) -> types.Array:
 
 
 @gin.register
+@ranges.checked
 class CemPlanner(core.Planner):
   """CEM-MPC: the constrained cross entropy method on plans imagined by posterior samples.
 
@@ -193,21 +196,26 @@ class CemPlanner(core.Planner):
   def __init__(
     self,
     spec: core.EnvironmentSpec,
-    horizon: int = 8,
-    iterations: int = 10,
-    population: int = 150,
-    elites: int = 15,
-    initial_std: float = 1.0,
-    min_std: float = 0.05,
-    smoothing: float = 0.0,
-    discount: float = 0.99,
-    cost_discount: float = 0.995,
+    horizon: ranges.Count = 8,
+    iterations: ranges.Count = 10,
+    population: ranges.Count = 150,
+    elites: ranges.Count = 15,
+    initial_std: ranges.NotNegative = 1.0,
+    min_std: ranges.NotNegative = 0.05,
+    smoothing: ranges.ShareBelowOne = 0.0,
+    discount: ranges.Discount = 0.99,
+    cost_discount: ranges.Discount = 0.995,
     reward_bound: core.Bound = bounds.MeanBound(),
     cost_bound: core.Bound = bounds.UpperBound(),
     step_budget: StepBudget = raw_step_budget,
-    noise_scale: float = 1.0,
+    noise_scale: ranges.NotNegative = 1.0,
     common_noise: bool = True,
   ):
+    if elites > population or min_std > initial_std:
+      raise errors.SetupError(
+        f'CemPlanner.elites = {elites} must be at most CemPlanner.population = {population}, and CemPlanner.min_std = '
+        f'{min_std} at most CemPlanner.initial_std = {initial_std}.'
+      )
     self.horizon = horizon
     self.budgets = step_budget(spec, cost_discount, horizon)  # [C]
     self._discount, self._cost_discount = discount, cost_discount

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import networks as model_networks
@@ -15,10 +16,11 @@ from lambda_kit.policies import networks
 
 
 @gin.register
+@ranges.checked
 class Critic(hk.Module):
   """v_psi(s_t), an MLP from features [..., F] to values [...]."""
 
-  def __init__(self, hidden_sizes: Sequence[int] = (400, 400, 400), name: str | None = None):
+  def __init__(self, hidden_sizes: Sequence[ranges.Count] = (400, 400, 400), name: str | None = None):
     super().__init__(name)
     self._output_sizes = (*hidden_sizes, 1)
 

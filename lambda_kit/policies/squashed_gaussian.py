@@ -10,6 +10,7 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import activations
 from lambda_kit.models import networks as model_networks
@@ -47,6 +48,7 @@ def _squash(draw: types.Array) -> types.Array:
 
 
 @gin.register
+@ranges.checked
 class SquashedGaussianPolicy(hk.Module):
   """pi_xi(a_t | s_t), an MLP from features [..., F] to a `SquashedGaussian` over actions [..., A].
 
@@ -65,18 +67,13 @@ class SquashedGaussianPolicy(hk.Module):
   def __init__(
     self,
     num_actions: int,
-    hidden_sizes: Sequence[int] = (400, 400, 400, 400),
-    init_std: float = 5.0,
-    min_std: float = 1e-4,
-    mean_scale: float = 5.0,
+    hidden_sizes: Sequence[ranges.Count] = (400, 400, 400, 400),
+    init_std: ranges.Positive = 5.0,
+    min_std: ranges.NotNegative = 1e-4,
+    mean_scale: ranges.Positive = 5.0,
     name: str | None = None,
   ):
     super().__init__(name)
-    if not (init_std > 0.0 and min_std >= 0.0 and mean_scale > 0.0):
-      raise ValueError(
-        f'SquashedGaussianPolicy: init_std={init_std} and mean_scale={mean_scale} must be positive, and '
-        f'min_std={min_std} must not be negative.'
-      )
     self._output_sizes = (*hidden_sizes, 2 * num_actions)
     self._raw_offset = float(init_std + np.log(-np.expm1(-init_std)))  # log(e^init_std - 1).
     self._min_std = min_std

@@ -8,6 +8,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 
 
@@ -17,12 +18,11 @@ class TargetUpdate(Protocol):
 
 
 @gin.register
+@ranges.checked
 class PeriodicTarget:
   """Copies the critic at every `period`-th update (U in the paper), and stays fixed in between."""
 
-  def __init__(self, period: int = 100):
-    if period < 1:
-      raise ValueError(f'PeriodicTarget: period={period} must be at least 1.')
+  def __init__(self, period: ranges.Count = 100):
     self._period = period
 
   def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:
@@ -31,12 +31,11 @@ class PeriodicTarget:
 
 
 @gin.register
+@ranges.checked
 class SlowTarget:
   """Follows the critic by exponential averaging: target <- rate online + (1 - rate) target at every update."""
 
-  def __init__(self, rate: float = 0.01):
-    if not 0.0 < rate <= 1.0:
-      raise ValueError(f'SlowTarget: rate={rate} must be positive and at most 1.')
+  def __init__(self, rate: ranges.PositiveShare = 0.01):
     self._rate = rate
 
   def __call__(self, online: core.Params, target: core.Params, step: types.Array) -> core.Params:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 
 # Beyond this a Gaussian's distribution function has too few digits in float32 to be inverted.
@@ -18,6 +19,7 @@ def uniform_actions(key: core.Key, last_action: types.Array, is_first: types.Arr
 
 
 @gin.register
+@ranges.checked
 class CorrelatedActions:
   """Each action is uniform, and close to the one before.
 
@@ -32,9 +34,7 @@ class CorrelatedActions:
     correlation: Of successive u; 0 draws independent actions. It fades to 1/e in -1 / log(correlation) agent steps.
   """
 
-  def __init__(self, correlation: float = 0.9):
-    if not 0.0 <= correlation < 1.0:
-      raise ValueError(f'CorrelatedActions: correlation={correlation} must be at least 0 and less than 1.')
+  def __init__(self, correlation: ranges.ShareBelowOne = 0.9):
     self._correlation = correlation
 
   def __call__(self, key: core.Key, last_action: types.Array, is_first: types.Array) -> types.Array:

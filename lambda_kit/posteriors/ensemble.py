@@ -22,6 +22,8 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import optimizers
 from lambda_kit.models import sums
@@ -52,6 +54,7 @@ def bootstrap_weights(num_members: int, episodes: types.Array) -> types.Array:
 
 
 @gin.register
+@ranges.checked
 class Ensemble(core.Posterior[EnsembleState]):
   """M members that learn from the states that a further model, the reference, infers.
 
@@ -73,19 +76,16 @@ class Ensemble(core.Posterior[EnsembleState]):
   def __init__(
     self,
     select: Callable[[core.Params], core.Params],
-    num_members: int = 5,
+    num_members: ranges.Count = 5,
     bootstrap: bool = True,
-    prior_scale: float = 0.3,
-    learning_rate: float | optax.Schedule = 1e-4,
-    clip_norm: float = 100.0,
-    eps: float = 1e-5,
+    prior_scale: ranges.NotNegative = 0.3,
+    learning_rate: ranges.Positive | optax.Schedule = 1e-4,
+    clip_norm: ranges.PositiveOrInfinite = 100.0,
+    eps: ranges.Positive = 1e-5,
   ):
-    if num_members < 1 or prior_scale < 0:
-      raise ValueError(
-        f'Ensemble: num_members={num_members} must be at least 1, and prior_scale={prior_scale} not negative.'
-      )
     self._select = select
-    self.num_members, self._bootstrap, self._prior_scale = num_members, bootstrap, prior_scale
+    self.num_members = self.max_samples = num_members
+    self._bootstrap, self._prior_scale = bootstrap, prior_scale
     self._rate = learning_rate if callable(learning_rate) else lambda count: learning_rate
     self._optimizer = optimizers.make_adam(learning_rate, clip_norm, eps, _clip_each)
 
@@ -135,7 +135,7 @@ class Ensemble(core.Posterior[EnsembleState]):
   ) -> core.Params:
     """Draws members without replacement; see `stretched` for `scale`."""
     if num_samples > self.num_members:
-      raise ValueError(
+      raise errors.SetupError(
         f'An ensemble of {self.num_members} has no {num_samples} different members: set '
         f'Ensemble.num_members to {num_samples} or more, or draw fewer posterior samples.'
       )

@@ -9,6 +9,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import optimizers
 
@@ -19,6 +20,7 @@ class PointState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class Point(core.Posterior[PointState]):
   """A point estimate, learned by Adam.
 
@@ -34,9 +36,9 @@ class Point(core.Posterior[PointState]):
   def __init__(
     self,
     select: Callable[[core.Params], core.Params],
-    learning_rate: float = 1e-4,
-    clip_norm: float = 100.0,
-    eps: float = 1e-5,
+    learning_rate: ranges.Positive = 1e-4,
+    clip_norm: ranges.PositiveOrInfinite = 100.0,
+    eps: ranges.Positive = 1e-5,
   ):
     self._select = select
     self._learning_rate = learning_rate

@@ -9,7 +9,7 @@ Letters beside the common legend: P selected parameters, K columns.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import chex
 import jax
@@ -20,6 +20,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import optimizers
 from lambda_kit.posteriors import noise
@@ -162,6 +163,7 @@ def draw(
 
 
 @gin.register
+@ranges.checked
 class Swag(core.Posterior[SwagState]):
   """SWAG over the selected parameters, learned by Adam with a cyclic rate. Defaults are those of table 1.
 
@@ -185,21 +187,16 @@ class Swag(core.Posterior[SwagState]):
   def __init__(
     self,
     select: Callable[[core.Params], core.Params],
-    learning_rate: float = 1e-4,
-    cyclic_factor: float = 5.0,
-    burn_in: int = 500,
-    period: int = 200,
-    num_models: int = 20,
-    decay: float = 0.8,
-    scale: float = 1.0,
-    clip_norm: float = 100.0,
-    eps: float = 1e-5,
+    learning_rate: ranges.Positive = 1e-4,
+    cyclic_factor: ranges.AtLeastOne = 5.0,
+    burn_in: ranges.Whole = 500,
+    period: ranges.Count = 200,
+    num_models: Annotated[int, ranges.Range(at_least=2)] = 20,
+    decay: ranges.PositiveShare = 0.8,
+    scale: ranges.NotNegative = 1.0,
+    clip_norm: ranges.PositiveOrInfinite = 100.0,
+    eps: ranges.Positive = 1e-5,
   ):
-    if burn_in < 0 or period < 1 or num_models < 2 or not 0 < decay <= 1 or scale < 0:
-      raise ValueError(
-        f'Swag: burn_in={burn_in} and scale={scale} must not be negative, period={period} must be at '
-        f'least 1, num_models={num_models} at least 2, and decay={decay} in (0, 1].'
-      )
     self._select = select
     self._burn_in, self._period, self._num_models = burn_in, period, num_models
     self._decay, self._scale = decay, scale

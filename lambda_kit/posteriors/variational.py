@@ -12,6 +12,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import optimizers
 from lambda_kit.posteriors import noise
@@ -38,6 +39,7 @@ def draw(mean: core.Params, std: core.Params, key: core.Key) -> core.Params:
 
 
 @gin.register
+@ranges.checked
 class Variational(core.Posterior[VariationalState]):
   """Mean-field Gaussian over the selected parameters, a point estimate of the others, learned by Adam.
 
@@ -62,19 +64,14 @@ class Variational(core.Posterior[VariationalState]):
   def __init__(
     self,
     select: Callable[[core.Params], core.Params],
-    initial_std: float = 1e-2,
-    prior_std: float = 0.1,
-    kl_scale: float = 1e-6,
-    std_rate_factor: float = 10.0,
-    learning_rate: float = 1e-4,
-    clip_norm: float = 100.0,
-    eps: float = 1e-5,
+    initial_std: ranges.Positive = 1e-2,
+    prior_std: ranges.Positive = 0.1,
+    kl_scale: ranges.NotNegative = 1e-6,
+    std_rate_factor: ranges.NotNegative = 10.0,
+    learning_rate: ranges.Positive = 1e-4,
+    clip_norm: ranges.PositiveOrInfinite = 100.0,
+    eps: ranges.Positive = 1e-5,
   ):
-    if min(initial_std, prior_std) <= 0 or kl_scale < 0:
-      raise ValueError(
-        f'Variational: initial_std={initial_std} and prior_std={prior_std} must be positive, and '
-        f'kl_scale={kl_scale} must not be negative.'
-      )
     self._select = select
     self._initial_rho = np.log(np.expm1(initial_std))  # Inverse of softplus.
     self._prior_std, self._kl_scale, self._std_rate_factor = prior_std, kl_scale, std_rate_factor

@@ -14,6 +14,8 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 
 _NOT_FINITE = -1e3  # What counts as the log likelihood of a step where it is not finite.
@@ -45,6 +47,7 @@ class LearnedState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class LearnedWidth(core.Width[LearnedState]):
   """The width at which the posterior predictive is best on new episodes.
 
@@ -66,20 +69,18 @@ class LearnedWidth(core.Width[LearnedState]):
 
   def __init__(
     self,
-    scales: Sequence[float] = (1.0, 3.0, 10.0, 30.0, 100.0),
-    memory: float = 20.0,
-    rate: float = 0.2,
+    scales: Sequence[ranges.Positive] = (1.0, 3.0, 10.0, 30.0, 100.0),
+    memory: ranges.AtLeastOne = 20.0,
+    rate: ranges.PositiveShare = 0.2,
     evidence: Sequence[str] = ('cost',),
   ):
-    if not scales or min(scales) <= 0.0 or list(scales) != sorted(set(scales)):
-      raise ValueError(f'LearnedWidth.scales must be positive and increase, got {scales}.')
-    if memory < 1.0 or not 0.0 < rate <= 1.0:
-      raise ValueError(f'LearnedWidth: memory={memory} must be at least 1, and rate={rate} in (0, 1].')
+    if not scales or list(scales) != sorted(set(scales)):
+      raise errors.SetupError(f'LearnedWidth.scales must be numbers that increase, got {scales}.')
     if not evidence or isinstance(evidence, str):
-      raise ValueError(f"LearnedWidth.evidence must be a sequence of names such as ('cost',), got {evidence!r}.")
+      raise errors.SetupError(f"LearnedWidth.evidence must be a sequence of names such as ('cost',), got {evidence!r}.")
     self.scales = tuple(map(float, scales))
     self._log_scales = np.log(self.scales).astype(np.float32)
-    self._forget, self._rate, self._evidence = 1.0 / memory, rate, tuple(evidence)
+    self._forget, self._rate, self.evidence = 1.0 / memory, rate, tuple(evidence)
 
   def init(self) -> LearnedState:
     return LearnedState(jnp.zeros(len(self.scales)), jnp.asarray(self._log_scales[0]))
@@ -88,10 +89,10 @@ class LearnedWidth(core.Width[LearnedState]):
     return jnp.exp(state.log_scale)
 
   def observe(self, state: LearnedState, log_likelihood: Mapping[str, types.Array]) -> LearnedState:
-    unknown = [name for name in self._evidence if name not in log_likelihood]
+    unknown = [name for name in self.evidence if name not in log_likelihood]
     if unknown:
       raise ValueError(f'LearnedWidth.evidence has {unknown}, and episodes are scored by {sorted(log_likelihood)}.')
-    new = sum(log_likelihood[name] for name in self._evidence)
+    new = sum(log_likelihood[name] for name in self.evidence)
     chex.assert_equal_shape([new, state.log_likelihood])
     # Samples that are too wide may overflow: such a scale is a bad one for a while, not for ever.
     new = jnp.where(jnp.isfinite(new), new, _NOT_FINITE)

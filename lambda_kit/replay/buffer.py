@@ -11,6 +11,7 @@ import numpy as np
 
 import gin
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.replay import episodes as episodes_lib
 from lambda_kit.replay import sequences
@@ -27,6 +28,7 @@ class _Stored(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class EpisodeBuffer:
   """Stores episodes, drops the oldest when it is full, and samples sequences, uniformly by default.
 
@@ -38,12 +40,12 @@ class EpisodeBuffer:
     self,
     header: episodes_lib.Header,
     seed: int,
-    sequence_length: int = 50,
-    max_bytes: int = 16 * 2**30,
-    max_episodes: int | None = None,
-    recent_share: float = 0.0,
-    recent_episodes: int = 20,
-    surprise_share: float = 0.0,
+    sequence_length: ranges.Count = 50,
+    max_bytes: ranges.Count = 16 * 2**30,
+    max_episodes: ranges.Count | None = None,
+    recent_share: ranges.Share = 0.0,
+    recent_episodes: ranges.Count = 20,
+    surprise_share: ranges.Share = 0.0,
   ):
     """Makes an empty buffer, which takes no memory yet.
 
@@ -60,20 +62,10 @@ class EpisodeBuffer:
       surprise_share: Share of each batch that is drawn in proportion to the surprise of sequences: how much more cost
         came in them than was forecast when they were new. Uniform as long as nothing was a surprise.
     """
-    if sequence_length < 1 or max_bytes < 1 or (max_episodes is not None and max_episodes < 1):
-      raise ValueError(
-        f'EpisodeBuffer: sequence_length = {sequence_length}, max_bytes = {max_bytes} and max_episodes = '
-        f'{max_episodes} must be at least 1.'
-      )
-    if not 0.0 <= recent_share <= 1.0 or recent_episodes < 1:
-      raise ValueError(
-        f'EpisodeBuffer: recent_share = {recent_share} must be in [0, 1], and recent_episodes = '
-        f'{recent_episodes} at least 1.'
-      )
-    if surprise_share < 0.0 or recent_share + surprise_share > 1.0 + 1e-9:
-      raise ValueError(
-        f'EpisodeBuffer: surprise_share = {surprise_share} must be in [0, 1], and with recent_share = {recent_share} '
-        'at most 1.'
+    if recent_share + surprise_share > 1.0 + 1e-9:
+      raise errors.SetupError(
+        f'EpisodeBuffer.surprise_share = {surprise_share} and EpisodeBuffer.recent_share = {recent_share} are more '
+        'than a whole batch: lower one of them.'
       )
     self._header = header
     self._length = sequence_length
@@ -232,6 +224,27 @@ class EpisodeBuffer:
   def num_steps(self) -> int:
     """Agent steps of all stored episodes."""
     return self._num_steps
+
+  def check_episodes(self, episode_length: int | None) -> None:
+    """Refuses limits under which no episode of this many simulator steps can be kept, or none can be sampled.
+
+    Episodes of unknown length, None, are taken to be just long enough.
+    """
+    length = self._length
+    if episode_length is not None:
+      length = -(-episode_length // self._header.action_repeat) + 1
+      if length < self._length:
+        raise errors.SetupError(
+          f'EpisodeBuffer.sequence_length = {self._length} is longer than an episode, which has {length} time steps '
+          f'({episode_length} simulator steps with make_environment.action_repeat = {self._header.action_repeat}): '
+          'lower it, or no episode could be learned from.'
+        )
+    size = length * self._header.bytes_per_time_step
+    if size > self._max_bytes:
+      raise errors.SetupError(
+        f'EpisodeBuffer.max_bytes = {self._max_bytes} ({format_bytes(self._max_bytes)}) is less than one episode of '
+        f'{length} time steps takes, {format_bytes(size)}: raise it, best to many times as much.'
+      )
 
   def warn_if_short(self, environment_steps: int, episode_length: int | None) -> float:
     """Warns if the buffer or the machine's memory can't hold all data of a run.

@@ -16,10 +16,12 @@ import numpy as np
 from lambda_kit import core
 from lambda_kit import errors
 from lambda_kit import files
+from lambda_kit import reading
 
 _FORMAT = 'lambda_kit episode'
 _VERSION = 1
 _SURPRISE = 'surprise'
+_MAX_BYTES = 1 << 32  # Of an episode's arrays, which a file of a thousandth of that can hold.
 
 
 class Episode(NamedTuple):
@@ -276,9 +278,16 @@ def read_origin(path: str | os.PathLike) -> Origin | None:
 
 @contextlib.contextmanager
 def _reading(path: str | os.PathLike) -> Iterator[zipfile.ZipFile]:
-  with open(path, 'rb') as file:  # Outside the `try`: a missing file is not a damaged one.
+  try:
+    file = reading.open_regular(path, follow_links=True)  # A missing file is not a damaged one.
+  except reading.RefusedError as error:
+    raise EpisodeFileError(f'{error} Choose a folder of episodes.') from error
+  with file:
     try:
       with zipfile.ZipFile(file) as archive:
+        expanded = sum(member.file_size for member in archive.infolist())
+        if expanded > _MAX_BYTES:
+          raise ValueError(f'it would expand to {expanded:,} bytes')
         yield archive
     except Exception as error:  # The zip and npy readers can raise anything on a damaged file.
       raise EpisodeFileError(
@@ -297,8 +306,10 @@ def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray], compress: bo
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-  # Read as a whole first, which verifies the checksum.
-  content = io.BytesIO(archive.read(f'{name}.npy'))
+  # Read as a whole first, which verifies the checksum. Of the size that it says: `ZipFile.read` expands all there is.
+  member = archive.getinfo(f'{name}.npy')
+  with archive.open(member) as file:
+    content = io.BytesIO(file.read(member.file_size))
   return np.lib.format.read_array(content, allow_pickle=False)
 
 

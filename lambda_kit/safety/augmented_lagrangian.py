@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
 
@@ -18,6 +20,7 @@ class AugmentedLagrangianState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class AugmentedLagrangian(core.ConstraintSolver[AugmentedLagrangianState]):
   """The paper's solver.
 
@@ -36,17 +39,17 @@ class AugmentedLagrangian(core.ConstraintSolver[AugmentedLagrangianState]):
 
   def __init__(
     self,
-    initial_multiplier: float | Sequence[float] = 1e-6,
-    initial_penalty_factor: float = 5e-9,
-    growth: float = 1e-5,
-    max_penalty_factor: float = float('inf'),
+    initial_multiplier: ranges.NotNegative | Sequence[ranges.NotNegative] = 1e-6,
+    initial_penalty_factor: ranges.Positive = 5e-9,
+    growth: ranges.NotNegative = 1e-5,
+    max_penalty_factor: ranges.PositiveOrInfinite = float('inf'),
   ):
-    if not 0.0 < initial_penalty_factor <= max_penalty_factor or growth < 0.0:
-      raise ValueError(
-        f'AugmentedLagrangian: initial_penalty_factor={initial_penalty_factor} must be positive and at '
-        f'most max_penalty_factor={max_penalty_factor}, and growth={growth} must not be negative.'
+    if initial_penalty_factor > max_penalty_factor:
+      raise errors.SetupError(
+        f'AugmentedLagrangian.initial_penalty_factor = {initial_penalty_factor} must be at most '
+        f'AugmentedLagrangian.max_penalty_factor = {max_penalty_factor}.'
       )
-    self._initial_multiplier = lagrangian.check_initial(initial_multiplier)
+    self._initial_multiplier = initial_multiplier
     self._initial_penalty_factor = initial_penalty_factor
     self._growth = growth
     self._max_penalty_factor = max_penalty_factor

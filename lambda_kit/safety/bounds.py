@@ -15,6 +15,7 @@ import numpy as np
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 
 
@@ -50,6 +51,7 @@ class MeanBound:
 
 
 @gin.register
+@ranges.checked
 class QuantileBound:
   """Selects the smallest estimate that at least a fraction `q` of all N estimates don't exceed.
 
@@ -57,9 +59,7 @@ class QuantileBound:
   largest. With few samples many `q` select the same one: N = 5 tells only five levels apart.
   """
 
-  def __init__(self, q: float = 0.8):
-    if not 0.0 <= q <= 1.0:
-      raise ValueError(f'QuantileBound: q={q} must be between 0 and 1.')
+  def __init__(self, q: ranges.Share = 0.8):
     self._q = q
 
   def __call__(self, estimates: types.Array) -> types.Array:
@@ -70,6 +70,7 @@ class QuantileBound:
 
 
 @gin.register
+@ranges.checked
 class MeanPlusStdBound:
   """Mean of the estimates x_n plus `beta` of their standard deviations; pessimistic about rewards if `beta` < 0.
 
@@ -80,7 +81,7 @@ class MeanPlusStdBound:
   estimates are equal, std has no gradient, and the weights are those of the mean.
   """
 
-  def __init__(self, beta: float = 1.0):
+  def __init__(self, beta: ranges.Finite = 1.0):
     self._beta = beta
 
   def __call__(self, estimates: types.Array) -> types.Array:

@@ -9,6 +9,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.environments import spec as spec_lib
 
 
@@ -24,6 +25,7 @@ def raw_budget(spec: core.EnvironmentSpec, discount: float) -> np.ndarray:
 
 
 @gin.register
+@ranges.checked
 class EpisodicBudget:
   """The value of a policy that spends its limit evenly over the episode.
 
@@ -39,9 +41,7 @@ class EpisodicBudget:
       that was trained on them than comes (`launchers/evaluate.py --calibrate` tells).
   """
 
-  def __init__(self, share: float = 1.0, until_time_limit: bool = False):
-    if not 0.0 <= share <= 1.0:
-      raise ValueError(f'EpisodicBudget: share={share} must be between 0 and 1.')
+  def __init__(self, share: ranges.Share = 1.0, until_time_limit: bool = False):
     self._share = share
     self._until_time_limit = until_time_limit
 

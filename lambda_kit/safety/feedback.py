@@ -12,6 +12,8 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 
 
@@ -56,6 +58,7 @@ class IntegralState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class IntegralFeedback(core.Feedback[IntegralState]):
   """An integral controller of each budget: budget <- share * budget, and after each episode
 
@@ -92,35 +95,22 @@ class IntegralFeedback(core.Feedback[IntegralState]):
 
   def __init__(
     self,
-    gain: float = 0.05,
-    lowest: float = 0.1,
-    highest: float = 1.0,
-    initial: float = 1.0,
-    margin: float = 0.0,
-    episodes: float = 20.0,
-    asleep: int = 0,
-    worst: float = 4.0,
-    slack: float = 0.25,
-    memory: float = 100.0,
-    idle_multiplier: float = 1e-3,
+    gain: ranges.Positive = 0.05,
+    lowest: ranges.PositiveShare = 0.1,
+    highest: ranges.AtLeastOne = 1.0,
+    initial: ranges.Positive = 1.0,
+    margin: ranges.NotNegative = 0.0,
+    episodes: ranges.AtLeastOne = 20.0,
+    asleep: ranges.Whole = 0,
+    worst: ranges.Positive = 4.0,
+    slack: ranges.NotNegative = 0.25,
+    memory: ranges.AtLeastOne = 100.0,
+    idle_multiplier: ranges.NotNegative = 1e-3,
   ):
-    if not (
-      gain > 0.0
-      and 0.0 < lowest <= 1.0 <= highest
-      and lowest <= initial <= highest
-      and margin >= 0.0
-      and episodes >= 1.0
-      and asleep >= 0
-      and worst > 0.0
-      and slack >= 0.0
-      and memory >= 1.0
-      and idle_multiplier >= 0.0
-    ):
-      raise ValueError(
-        f'IntegralFeedback: gain={gain} must be positive, lowest={lowest} in (0, 1], highest={highest} at least 1, '
-        f'initial={initial} between them, margin={margin} not negative, episodes={episodes} at least 1, '
-        f'asleep={asleep} not negative, worst={worst} positive, slack={slack} not negative, memory={memory} at least 1 '
-        f'and idle_multiplier={idle_multiplier} not negative.'
+    if not lowest <= initial <= highest:
+      raise errors.SetupError(
+        f'IntegralFeedback.initial = {initial} must be between IntegralFeedback.lowest = {lowest} and '
+        f'IntegralFeedback.highest = {highest}.'
       )
     self._gain, self._worst, self._slack = gain, worst, slack
     self._margin, self._keep, self._asleep = margin, 1.0 - 1.0 / episodes, asleep

@@ -6,22 +6,18 @@ import chex
 import jax.numpy as jnp
 import numpy as np
 
+from lambda_kit import errors
 from lambda_kit import types
 
 
-def check_initial(value: float | Sequence[float]) -> np.ndarray:
-  """Refuses multipliers that are negative or not finite. Takes one number or C of them."""
-  array = np.asarray(value, np.float32)
-  if array.ndim > 1 or not np.all(np.isfinite(array) & (array >= 0)):
-    raise ValueError(f'Initial multipliers must be one number or one for each constraint, not negative, got {value}.')
-  return array
-
-
-def initial_multipliers(value: np.ndarray, num_constraints: int) -> types.Array:
-  """Multipliers [C], all equal to `value` [] or given by it [C]."""
-  if value.ndim == 1 and len(value) != num_constraints:
-    raise ValueError(f'{num_constraints} constraints, but {len(value)} initial multipliers: {value.tolist()}.')
-  return jnp.asarray(np.broadcast_to(value, (num_constraints,)))
+def initial_multipliers(value: float | Sequence[float], num_constraints: int) -> types.Array:
+  """Multipliers [C], all equal to `value` or given by it."""
+  if np.ndim(value) == 1 and np.size(value) != num_constraints:
+    raise errors.SetupError(
+      f'The task has {num_constraints} constraints, and the solver {np.size(value)} initial multipliers, {value}: bind '
+      'initial_multiplier to one number for all, or to one for each.'
+    )
+  return jnp.asarray(np.broadcast_to(np.asarray(value, np.float32), (num_constraints,)))
 
 
 def ascend(multiplier: types.Array, rate: types.Array, cost_values: types.Array, budgets: types.Array) -> types.Array:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
 
@@ -20,6 +21,7 @@ class PidState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class PidLagrangian(core.ConstraintSolver[PidState]):
   """Holds each cost value at its budget as a controller would.
 
@@ -42,12 +44,14 @@ class PidLagrangian(core.ConstraintSolver[PidState]):
 
   display_name = 'PID'
 
-  def __init__(self, kp: float = 1e-2, ki: float = 1e-5, kd: float = 1e-2, smoothing: float = 0.95, ramp: int = 0):
-    if min(kp, ki, kd, ramp) < 0.0 or not 0.0 <= smoothing < 1.0:
-      raise ValueError(
-        f'PidLagrangian: kp={kp}, ki={ki}, kd={kd} and ramp={ramp} must not be negative, and smoothing={smoothing} '
-        'must be at least 0 and less than 1.'
-      )
+  def __init__(
+    self,
+    kp: ranges.NotNegative = 1e-2,
+    ki: ranges.NotNegative = 1e-5,
+    kd: ranges.NotNegative = 1e-2,
+    smoothing: ranges.ShareBelowOne = 0.95,
+    ramp: ranges.Whole = 0,
+  ):
     self._kp, self._ki, self._kd, self._smoothing, self._ramp = kp, ki, kd, smoothing, ramp
 
   def init(self, num_constraints: int) -> PidState:

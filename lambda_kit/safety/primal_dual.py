@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
 
@@ -14,6 +15,7 @@ class PrimalDualState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class PrimalDual(core.ConstraintSolver[PrimalDualState]):
   """Takes gradient steps lambda^i <- max(0, lambda^i + learning_rate (J^i - d^i)).
 
@@ -24,10 +26,12 @@ class PrimalDual(core.ConstraintSolver[PrimalDualState]):
 
   display_name = 'primal-dual'
 
-  def __init__(self, initial_multiplier: float | Sequence[float] = 1e-6, learning_rate: float = 1e-5):
-    if not learning_rate > 0.0:
-      raise ValueError(f'PrimalDual: learning_rate={learning_rate} must be positive.')
-    self._initial_multiplier = lagrangian.check_initial(initial_multiplier)
+  def __init__(
+    self,
+    initial_multiplier: ranges.NotNegative | Sequence[ranges.NotNegative] = 1e-6,
+    learning_rate: ranges.Positive = 1e-5,
+  ):
+    self._initial_multiplier = initial_multiplier
     self._learning_rate = learning_rate
 
   def init(self, num_constraints: int) -> PrimalDualState:

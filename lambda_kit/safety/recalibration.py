@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 
 
@@ -39,6 +40,7 @@ class HeldOutRatioState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
   """Costs that came, relative to those that models expected, on new episodes, for each step ahead.
 
@@ -58,12 +60,13 @@ class HeldOutRatio(core.Recalibration[HeldOutRatioState]):
 
   display_name = 'recalibrated'
 
-  def __init__(self, memory: float = 20.0, prior: float = 1.0, lowest: float = 0.5, highest: float = 4.0):
-    if not (memory >= 1.0 and prior >= 0.0 and 0.0 < lowest <= 1.0 <= highest):
-      raise ValueError(
-        f'HeldOutRatio: memory={memory} must be at least 1, prior={prior} not negative, lowest={lowest} in (0, 1] and '
-        f'highest={highest} at least 1.'
-      )
+  def __init__(
+    self,
+    memory: ranges.AtLeastOne = 20.0,
+    prior: ranges.NotNegative = 1.0,
+    lowest: ranges.PositiveShare = 0.5,
+    highest: ranges.AtLeastOne = 4.0,
+  ):
     self._keep, self._prior, self._range = 1.0 - 1.0 / memory, prior, (lowest, highest)
 
   def init(self, horizon: int, num_constraints: int) -> HeldOutRatioState:

@@ -10,6 +10,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.safety import lagrangian
 
@@ -20,6 +21,7 @@ class SoftplusState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class SoftplusLagrangian(core.ConstraintSolver[SoftplusState]):
   """Takes steps of Adam on the loss -raw^i (J^i - d^i), with lambda^i = softplus(raw^i).
 
@@ -31,12 +33,7 @@ class SoftplusLagrangian(core.ConstraintSolver[SoftplusState]):
     learning_rate: Adam's first steps have this size, whatever the violation.
   """
 
-  def __init__(self, initial_multiplier: float = 1.0, learning_rate: float = 5e-2):
-    if not (initial_multiplier > 0.0 and learning_rate > 0.0):
-      raise ValueError(
-        f'SoftplusLagrangian: initial_multiplier={initial_multiplier} and '
-        f'learning_rate={learning_rate} must be positive.'
-      )
+  def __init__(self, initial_multiplier: ranges.Positive = 1.0, learning_rate: ranges.Positive = 5e-2):
     self._initial = float(np.log(np.expm1(initial_multiplier)))
     self._adam = optax.adam(learning_rate)
 

@@ -114,7 +114,7 @@ class Supervisor:
 
   def _end(self, status: RunStatus, ended: interfaces.Ended) -> None:
     has_progressed = workdirs.steps_done(status.run.workdir) > status.steps_before
-    if ended.code == 0:
+    if ended.code == 0 and workdirs.is_finished(status.run.workdir):
       status.state, status.error, status.is_stuck = State.DONE, '', False
     elif signals.means_later(ended.code) and not ended.reason:
       status.attempts += not has_progressed  # Otherwise one that is never given any time would be started for ever.
@@ -122,7 +122,8 @@ class Supervisor:
       status.state = State.FAILED if status.attempts > self._max_retries else State.QUEUED
     else:
       status.attempts += 1
-      status.error = ended.reason or workdirs.last_error(status.run.output, ended.code)
+      missing = f'ended without an error, but {workdirs.what_is_missing(status.run.workdir)}' if ended.code == 0 else ''
+      status.error = ended.reason or missing or workdirs.last_error(status.run.output, ended.code)
       status.is_stuck = ended.code is not None and not has_progressed
       status.state = State.FAILED if status.attempts > self._max_retries else State.QUEUED
     self._on_change(status)

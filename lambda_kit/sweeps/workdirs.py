@@ -1,10 +1,12 @@
 """What workdirs reveal to a sweep: whether a run is finished, its progress, and the cause of its end."""
 
 from collections.abc import Iterable
+import os
 import pathlib
 import re
 import signal
 
+from lambda_kit import reading
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.analysis import run_record
 from lambda_kit.config import configuration
@@ -13,6 +15,7 @@ from lambda_kit.sweeps import grid
 
 ATTEMPT = '=== attempt '  # Starts the line that precedes an attempt's output.
 
+_MAX_CONFIG = 1 << 20  # Bytes.
 _TAIL = 1 << 16  # Bytes, longer than a row or a stack trace.
 _ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverged|Failure)\b)', re.IGNORECASE)
 
@@ -20,6 +23,15 @@ _ERROR = re.compile(r'(error: |fatal|(\w+\.)*\w*(Error|Exception|Missing|Diverge
 def is_finished(workdir: pathlib.Path) -> bool:
   """Whether `lambda-kit run` would find nothing left to do: all steps are evaluated, saved and filmed."""
   return run_record.is_finished(workdir)
+
+
+def what_is_missing(workdir: pathlib.Path) -> str:
+  """Says why a workdir doesn't hold a finished run, which `is_finished` says."""
+  try:
+    run_record.read(workdir)
+  except (OSError, run_record.RecordError) as error:
+    return str(error)
+  return f'{run_record.NAME} says that it is not finished'
 
 
 def steps_done(workdir: pathlib.Path) -> int:
@@ -40,7 +52,7 @@ def last_error(output: pathlib.Path, code: int | None) -> str:
   killed = f'killed by {signal.Signals(-code).name}' if code is not None and code < 0 else ''
   try:
     text = _tail(output).decode('utf-8', errors='replace').rpartition(ATTEMPT)[-1].partition('\n')[2]
-  except OSError:
+  except (OSError, reading.RefusedError):
     text = ''
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   causes = [line for line in lines if _ERROR.match(line)]
@@ -61,6 +73,7 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
   Raises:
     ConfigurationError: Layers or bindings don't fit together.
     SweepError: A workdir holds a run with another configuration, which could be mistaken for this one.
+    RefusedError: The configuration in a workdir is too large.
   """
   resolved: dict[tuple[str, str], str] = {}
   for run in runs:
@@ -73,7 +86,7 @@ def check_configurations(runs: Iterable[grid.Run], root: pathlib.Path) -> list[s
       resolved[run.configuration] = configuration.resolved_config()
     path = run.workdir / 'config.gin'
     if path.is_file():
-      saved = path.read_text('utf-8', errors='replace')
+      saved = reading.read_bytes(path, _MAX_CONFIG, follow_links=True).decode('utf-8', errors='replace')
       lines = [
         line
         for line in configuration.differing_lines(saved, resolved[run.configuration])
@@ -92,15 +105,13 @@ def _last_step(path: pathlib.Path) -> int:
   """Returns the environment steps of a log's last complete row, 0 if there is none."""
   try:
     lines = _tail(path).splitlines()
-  except OSError:
+  except (OSError, reading.RefusedError):
     return 0
   rows = (rows_lib.parse(line) for line in reversed(lines))  # The last may be torn, or still being written.
   return next((row['environment_steps'] for row in rows if row is not None), 0)
 
 
 def _tail(path: pathlib.Path) -> bytes:
-  if not path.is_file():  # A FIFO would block, and a device would never end.
-    return b''
-  with open(path, 'rb') as file:
-    file.seek(max(0, path.stat().st_size - _TAIL))
+  with reading.open_regular(path) as file:
+    file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
     return file.read(_TAIL)

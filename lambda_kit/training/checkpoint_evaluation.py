@@ -1,6 +1,6 @@
 """Evaluation of a checkpoint: repeats the evaluation of training, films it, and exports the policy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import os
 import pathlib
 from typing import Any
@@ -30,6 +30,7 @@ from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import store as store_lib
 
 NEWEST, BEST = 'newest', 'best'
+_MEASURED = ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')
 
 
 def evaluate(
@@ -66,6 +67,7 @@ def evaluate(
   folder, spec, title = pathlib.Path(workdir), experiment.spec, experiment.settings.title
   checkpoint = _choose(folder, which, step)
   checkpointing.check_task(checkpoint, experiment.environment)
+  number, saved, loop = read_state(checkpoint)
   experiment.learner.restore(checkpoint.load('learner', experiment.learner.save()))
   if export_to is not None:
     exported.check_folder(export_to)
@@ -80,13 +82,11 @@ def evaluate(
   if export_to is not None:
     print(f'The policy is in {_export(experiment, checkpoint, certificate, export_to)}')
 
-  number = len(checkpoint.state['evaluations']) - (checkpoint.score is not None)
   evaluator = experiment.evaluator
   episodes = evaluator.run(number, more_episodes)
   reproduced = None
-  if checkpoint.score is not None:
-    reproduced = _compare(folder, episodes[: evaluator.num_episodes], checkpoint)
-  loop = environment_loop.LoopState.from_json(checkpoint.state['loop'])
+  if saved is not None:
+    reproduced = _compare(folder, episodes[: evaluator.num_episodes], checkpoint.step, saved)
   row = dict(
     evaluation.evaluation_row(episodes, checkpoint.step, scores.cost_regret(loop.total_cost, loop.environment_steps)),
     task=checkpoint.state['task'],
@@ -132,19 +132,41 @@ def _choose(folder: pathlib.Path, which: str, step: int | None) -> store_lib.Che
   return checkpoint
 
 
+def read_state(
+  checkpoint: store_lib.Checkpoint,
+) -> tuple[int, Mapping[str, np.ndarray] | None, environment_loop.LoopState]:
+  """Returns what an evaluation needs of a checkpoint's state.
+
+  That is the number of the evaluation; what that of training measured, if the checkpoint was saved after one; and the
+  state of the loop.
+  """
+  with errors.wrong_content_is_damage(checkpoint.path):
+    evaluations = checkpoint.state['evaluations']
+    saved = None
+    if checkpoint.score is not None:
+      saved = {name: np.asarray(evaluations[-1][name], np.float64) for name in _MEASURED}
+    loop = environment_loop.LoopState.from_json(checkpoint.state['loop'])
+    return len(evaluations) - (saved is not None), saved, loop
+
+
 def _compare(
-  folder: pathlib.Path, episodes: Sequence[types.EpisodeSummary | None], checkpoint: store_lib.Checkpoint
+  folder: pathlib.Path,
+  episodes: Sequence[types.EpisodeSummary | None],
+  environment_steps: int,
+  saved: Mapping[str, np.ndarray],
 ) -> bool:
-  """Returns whether the checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
-  saved = checkpoint.state['evaluations'][-1]
-  row = evaluation.evaluation_row(episodes, checkpoint.step, np.zeros(len(saved['cost_return'])))
-  describe = lambda row: (
-    f'return {row["episode_return"]!r}, cost return {row["cost_return"]!r} over {len(row["episode_returns"])} episodes'
-  )
-  if all(
-    np.array_equal(np.asarray(row[name], float), np.asarray(saved[name], float), equal_nan=True)
-    for name in ('episode_return', 'cost_return', 'episode_returns', 'cost_returns')
-  ):
+  """Returns whether a checkpoint's score is reproduced. Prints the result, and likely causes if it is not."""
+  row = evaluation.evaluation_row(episodes, environment_steps, np.zeros(saved['cost_return'].size))
+
+  def describe(row: Mapping[str, Any]) -> str:
+    if not len(row['episode_returns']):
+      return 'none, since all episodes failed'
+    return (
+      f'return {float(row["episode_return"])!r}, cost return {np.asarray(row["cost_return"]).tolist()!r} over '
+      f'{len(row["episode_returns"])} episodes'
+    )
+
+  if all(np.array_equal(np.asarray(row[name], float), saved[name], equal_nan=True) for name in _MEASURED):
     print(f'The score of the checkpoint is reproduced to the bit: {describe(saved)}.')
     return True
   print(

@@ -203,7 +203,7 @@ class Checkpointer:
 
 def check_task(checkpoint: store_lib.Checkpoint, environment: core.Environment) -> None:
   """Refuses a checkpoint of another task."""
-  found, expected = checkpoint.state['task'], environment.task_name
+  found, expected = checkpoint.state.get('task'), environment.task_name
   if found != expected:
     raise errors.MismatchError(
       f'{checkpoint.path} is of the task {found!r}, and the configuration asks for '

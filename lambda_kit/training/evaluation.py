@@ -14,8 +14,10 @@ from lambda_kit import errors
 from lambda_kit import types
 from lambda_kit.analysis import video
 from lambda_kit.analysis.metrics import scores
+from lambda_kit.environments import trial
 
 _ATTEMPTS = 3
+_PICTURE_SIZE = 256
 
 _Result = TypeVar('_Result')
 
@@ -72,7 +74,7 @@ class Evaluator:
       )
     return episodes
 
-  def record(self, number: int, size: int = 256, episode: int = 0) -> Iterator[np.ndarray]:
+  def record(self, number: int, size: int = _PICTURE_SIZE, episode: int = 0) -> Iterator[np.ndarray]:
     """Plays an episode of evaluation `number`, the first by default. Yields frames with return and cost so far."""
     self._actor.update()  # An earlier process may have run the evaluation itself.
     self._environment.next_episode = number * self._num_episodes + episode
@@ -82,9 +84,14 @@ class Evaluator:
         episode_return += float(timestep.reward.reward)
         cost_return += timestep.reward.cost
       yield video.caption(
-        _simulated(self._environment.render, size, size),
+        trial.draw(self._environment, size),
         video.episode_lines(episode_return, cost_return, self._spec.cost_limits, self._spec.constraint_names),
       )
+
+  def warn_if_not_drawn(self) -> None:
+    """Says before the run that `record` will fail."""
+    if (problem := trial.find_drawing_problem(self._environment, _PICTURE_SIZE)) is not None:
+      logging.warning('There will be no video: %s Mend `render`, or bind experiment.with_video = False.', problem)
 
   def watch(self, number: int, num_steps: int | None = None) -> types.Recording:
     """Plays the first episode of evaluation `number`, or its first `num_steps` agent steps."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.agents import actor as actor_lib
 from lambda_kit.environments import spec as spec_lib
+from lambda_kit.environments import trial
+from lambda_kit.logs import diagnostics
 from lambda_kit.logs import symptoms as symptoms_lib
 from lambda_kit.training import environment_loop
 from lambda_kit.training import evaluation
@@ -84,21 +88,22 @@ class Experiment:
 
 
 @gin.configurable('experiment')
+@functools.partial(ranges.checked, name='experiment')
 def build(
   environment_factory: core.EnvironmentFactory = gin.REQUIRED,
   agent: core.Agent = gin.REQUIRED,
   schedule: schedules.UpdateSchedule | None = gin.REQUIRED,
   loop_factory: environment_loop.LoopFactory = environment_loop.EnvironmentLoop,
-  environment_steps: int = gin.REQUIRED,
+  environment_steps: ranges.Count = gin.REQUIRED,
   cost_limit: float | Sequence[float] = DEFAULT_COST_LIMIT,
-  seed: int = 0,
-  evaluate_every: int = 25_000,
-  evaluation_episodes: int = 10,
+  seed: ranges.Whole = 0,
+  evaluate_every: ranges.Count = 25_000,
+  evaluation_episodes: ranges.Count = 10,
   with_video: bool = True,
-  checkpoint_steps: int = 25_000,
-  checkpoint_seconds: float = 900.0,
-  keep_checkpoints: int = 3,
-  max_failed_episodes: int = 10,
+  checkpoint_steps: ranges.Count = 25_000,
+  checkpoint_seconds: ranges.PositiveOrInfinite = 900.0,
+  keep_checkpoints: ranges.Count = 3,
+  max_failed_episodes: ranges.Whole = 10,
   symptoms: Sequence[symptoms_lib.Symptom] = symptoms_lib.DEFAULT_SYMPTOMS,
   title: str = 'lambda_kit',
 ) -> Experiment:
@@ -124,16 +129,6 @@ def build(
     symptoms: Common failures that the run warns about.
     title: Name of the run in the terminal and above the figure.
   """
-  counts = dict(
-    environment_steps=environment_steps,
-    evaluate_every=evaluate_every,
-    checkpoint_steps=checkpoint_steps,
-    keep_checkpoints=keep_checkpoints,
-    evaluation_episodes=evaluation_episodes,
-  )
-  for name, count in counts.items():
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-      raise errors.SetupError(f'experiment.{name} = {count!r} must be a whole number of at least 1.')
   settings = Settings(
     environment_steps,
     evaluate_every,
@@ -149,16 +144,19 @@ def build(
   seeds = Seeds.derive(seed)
   with contextlib.ExitStack() as opened:  # Closes what was opened if anything fails.
     try:
-      environment = environment_factory(seed=seeds.environment)
+      environment = trial.make(environment_factory, seeds.environment)
       opened.callback(environment.close)
       spec = spec_lib.make_spec(environment, cost_limit)
+      trial.check(environment, spec)
+      # Refuses symptoms that don't fit; the run makes its own.
+      diagnostics.Diagnostics(spec.cost_limits, spec.num_actions, spec.constraint_names, symptoms)
       builder = agent.build(spec)
       replay = builder.make_replay(environment_steps, seeds.replay)
       learner = builder.make_learner(builder.make_dataset(replay), seeds.learner)
       actor = actor_lib.Actor(
         builder.make_actor_core(evaluation=False), learner, seeds.actor, builder.make_adder(replay, learner)
       )
-      evaluation_environment = environment_factory(seed=seeds.evaluation_environment)
+      evaluation_environment = trial.make(environment_factory, seeds.evaluation_environment)
       opened.callback(evaluation_environment.close)
       evaluation_actor = actor_lib.Actor(builder.make_actor_core(evaluation=True), learner, seeds.evaluation_actor)
       evaluator = evaluation.Evaluator(evaluation_environment, evaluation_actor, spec, evaluation_episodes)

@@ -27,6 +27,7 @@ import numpy as np
 
 from lambda_kit import core
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit import types
 from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.training.checkpoints import arrays
@@ -74,7 +75,7 @@ class Description(NamedTuple):
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Description':
-    field = lambda value: Field(tuple(value['shape']), value['dtype'])
+    field = lambda value: Field(tuple(map(operator.index, value['shape'])), np.dtype(value['dtype']).name)
     observations = {name: field(value) for name, value in content['observations'].items()}
     return cls(
       content['task'],
@@ -276,21 +277,23 @@ def load(folder: str | os.PathLike, time_limit: float | None = None) -> Exported
   """
   folder = pathlib.Path(folder)
   content = sealed.read(folder / _JSON, _FORMAT, _VERSION, _REMEDY)
-  manifest.verify(folder, manifest.entries(content['files']), _JSON)
+  with errors.wrong_content_is_damage(folder / _JSON):
+    description, entries = Description.from_json(content), manifest.entries(content['files'])
+    jax_version = str(content['jax'])
+    program_bytes = entries[_PROGRAM].size
+  manifest.verify(folder, entries, _JSON)
   try:
-    program = jax_export.deserialize(bytearray((folder / _PROGRAM).read_bytes()))
-  except (ValueError, NotImplementedError) as error:
+    serialized = reading.read_bytes(folder / _PROGRAM, program_bytes, follow_links=True)
+    program = jax_export.deserialize(bytearray(serialized))
+    variables, *_ = _arguments(program)
+  except Exception as error:  # JAX's reader can raise anything on what is not a program, or is one of another version.
     raise errors.CheckpointError(
-      f'{folder / _PROGRAM} was written by JAX {content["jax"]}, and JAX {jax.__version__} '
-      f'can not read it: {error}. {_REMEDY}'
+      f'{folder / _PROGRAM} was written by JAX {jax_version}, and JAX {jax.__version__} can not read it: '
+      f'{type(error).__name__}: {error}. {_REMEDY}'
     ) from error
-  return ExportedPolicy(
-    Description.from_json(content),
-    program,
-    arrays.load_arrays(folder / _ARRAYS, _arguments(program)[0]),
-    certificate_lib.read(folder) if certificate_lib.NAME in content['files'] else None,
-    time_limit,
-  )
+  with errors.wrong_content_is_damage(folder / certificate_lib.NAME):
+    certificate = certificate_lib.read(folder) if certificate_lib.NAME in entries else None
+  return ExportedPolicy(description, program, arrays.load_arrays(folder / _ARRAYS, variables), certificate, time_limit)
 
 
 def _flatten(

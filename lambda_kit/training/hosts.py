@@ -26,7 +26,7 @@ def join(description: str) -> None:
 
   Args:
     description: 'auto' on clusters that JAX knows, such as SLURM's; otherwise 'address:port,processes,number', with the
-      address of process number 0.
+      address of process number 0, which listens there and nowhere else.
   """
   if description == 'auto':
     jax.distributed.initialize()
@@ -41,7 +41,8 @@ def join(description: str) -> None:
       f'--hosts={description} is neither auto nor address:port,processes,number, such as '
       '10.0.0.1:1234,2,0 for the first of two processes, which runs on 10.0.0.1.'
     ) from None
-  jax.distributed.initialize(address, count, number)
+  # By default, JAX would listen on all addresses of the machine, and lets in whoever connects.
+  jax.distributed.initialize(address, count, number, coordinator_bind_address=address)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """A dry run: does everything that a run does once, so that a run that passes doesn't fail at its first update."""
 
-from collections.abc import Callable, Iterator
-import contextlib
+from collections.abc import Callable
 import dataclasses
 import resource
 import statistics
@@ -67,15 +66,22 @@ def rehearse(experiment: experiment_lib.Experiment) -> Rehearsal:
     UserError: The run would fail.
   """
   settings, spec, loop = experiment.settings, experiment.spec, experiment.loop
-  with _explained('Acting'):
+  with errors.explained('Acting would fail'):
     step_seconds = _act(experiment)
-  with _explained('The first update'):
+  with errors.explained('The first update would fail'):
     updates = loop.updates_of_run(settings.environment_steps)
     update_seconds = _learn(experiment) if updates else 0.0
   configuration.check_operative()
-  with _explained('The first evaluation'):
+  with errors.explained('The first evaluation would fail'):
     experiment.evaluator.watch(0, 1)
     evaluation_step_seconds = _seconds(lambda: experiment.evaluator.watch(0, _STEPS)) / _STEPS
+  if settings.with_video:
+    experiment.evaluator.warn_if_not_drawn()
+    with errors.explained('The prediction at the end would fail'):
+      predictor = experiment.builder.make_predictor(experiment.learner, experiment.seeds.evaluation_actor)
+      if predictor is not None:
+        recording = experiment.evaluator.watch(0, _STEPS)
+        predictor(recording.observation, recording.action, 1)
   evaluation_seconds = None
   if spec.episode_length is not None:
     episode_steps = -(-spec.episode_length // spec.action_repeat)
@@ -121,7 +127,7 @@ def _act(experiment: experiment_lib.Experiment) -> float:
 def _learn(experiment: experiment_lib.Experiment) -> float:
   """Takes two updates. Returns the duration of the second in seconds."""
   loop, learner = experiment.loop, experiment.learner
-  adder = experiment.builder.make_adder(experiment.replay)
+  adder = experiment.builder.make_adder(experiment.replay, learner)
   rng = np.random.default_rng(0)
 
   def update() -> float:
@@ -138,20 +144,6 @@ def _seconds(call: Callable[[], object]) -> float:
   started = time.perf_counter()
   call()
   return time.perf_counter() - started
-
-
-@contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-  """Turns an error into a one-sentence `SetupError`, with the error as its cause."""
-  try:
-    yield
-  except (errors.UserError, OSError):
-    raise
-  except Exception as error:
-    reason = (str(error).splitlines() or [''])[0]
-    raise errors.SetupError(
-      f'{what} would fail with {type(error).__name__}: {reason} (--traceback shows where.)'
-    ) from error
 
 
 def _duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import rollouts
@@ -24,6 +25,7 @@ class NoEpisodeEndedError(errors.UserError):
 
 
 @gin.register
+@ranges.checked
 class RolloutLoop(environment_loop.Loop):
   """Acts in k environments at once, and learns from the steps of each epoch.
 
@@ -41,9 +43,9 @@ class RolloutLoop(environment_loop.Loop):
   def __init__(
     self,
     parts: environment_loop.LoopParts,
-    steps_per_epoch: int = 30_000,
-    num_environments: int = 30,
-    num_processes: int = 1,
+    steps_per_epoch: ranges.Count = 30_000,
+    num_environments: ranges.Count = 30,
+    num_processes: ranges.Count = 1,
   ):
     if not isinstance(parts.learner, interfaces.OnPolicyLearner):
       raise ValueError(
@@ -53,15 +55,15 @@ class RolloutLoop(environment_loop.Loop):
     if parts.schedule is not None:
       raise ValueError('RolloutLoop takes one update for each epoch: bind experiment.schedule = None.')
     cores = len(os.sched_getaffinity(0))
-    if not 1 <= num_processes <= cores:
+    if num_processes > cores:
       raise ValueError(
         f'RolloutLoop.num_processes = {num_processes} must be between 1 and the {cores} cores that this '
         'machine offers: more processes would wait for each other.'
       )
-    if num_environments < 1 or steps_per_epoch < 1 or steps_per_epoch % num_environments:
+    if steps_per_epoch % num_environments:
       raise ValueError(
-        f'RolloutLoop: steps_per_epoch = {steps_per_epoch} must be a multiple of num_environments = '
-        f'{num_environments}, and both at least 1.'
+        f'RolloutLoop.steps_per_epoch = {steps_per_epoch} must be a multiple of RolloutLoop.num_environments = '
+        f'{num_environments}.'
       )
     if num_processes > num_environments:
       raise ValueError(

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 import gin
+from lambda_kit import ranges
 
 
 class UpdateSchedule(Protocol):
@@ -13,6 +14,7 @@ class UpdateSchedule(Protocol):
 
 
 @gin.register
+@ranges.checked
 class PeriodicUpdates:
   """Some data first, then updates at regular intervals of environment steps (algorithm 2).
 
@@ -24,12 +26,13 @@ class PeriodicUpdates:
     updates: U, the number of updates in each round.
   """
 
-  def __init__(self, first: int = 5000, initial_updates: int = 100, every: int = 1000, updates: int = 100):
-    if min(first, initial_updates, updates) < 0 or every < 1:
-      raise ValueError(
-        f'PeriodicUpdates: first={first}, initial_updates={initial_updates} and updates={updates} must '
-        f'not be negative, and every={every} must be at least 1.'
-      )
+  def __init__(
+    self,
+    first: ranges.Whole = 5000,
+    initial_updates: ranges.Whole = 100,
+    every: ranges.Count = 1000,
+    updates: ranges.Whole = 100,
+  ):
     self._first, self._initial_updates, self._every, self._updates = first, initial_updates, every, updates
 
   def __call__(self, environment_steps: int) -> int:

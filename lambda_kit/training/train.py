@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import files
 from lambda_kit.analysis import prediction
 from lambda_kit.analysis import run_record
@@ -43,6 +44,8 @@ def train(
     The rows of all evaluations, including those before the run was resumed.
   """
   folder = pathlib.Path(workdir)
+  if experiment.settings.with_video:
+    experiment.evaluator.warn_if_not_drawn()
   with lock.WorkdirLock(folder):
     return _train(experiment, folder, workdir_lib.claim(experiment, folder, allow_config_change))
 
@@ -155,8 +158,8 @@ def _train(
       lease.check()
       try:
         film()
-      except evaluation.EpisodeFailure as failure:
-        logging.warning('There is no video of the last evaluation: %s', failure)
+      except errors.UserError as error:  # The environment failed, or can't be drawn.
+        logging.warning('There is no video of the last evaluation: %s', error)
   except lock.LostLeaseError:
     view.close()
     raise

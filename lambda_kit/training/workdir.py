@@ -16,6 +16,7 @@ from absl import logging
 
 from lambda_kit import errors
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit.analysis import identity as identity_lib
 from lambda_kit.analysis import rows as rows_lib
 from lambda_kit.analysis import run_record
@@ -209,7 +210,7 @@ def _is_changed(
 def _has_own_config(folder: pathlib.Path, record: run_record.RunRecord) -> bool:
   """Whether the configuration is there, and as it was when the record was written. Old records don't know."""
   try:
-    content = (folder / CONFIG).read_bytes()
+    content = reading.read_bytes(folder / CONFIG, reading.MAX_BYTES, follow_links=True)
   except FileNotFoundError:
     return False
   return record.config_sha256 in (None, _sha256(content))

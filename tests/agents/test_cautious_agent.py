@@ -59,10 +59,10 @@ def test_tasks_without_lidars_are_refused(facts):
     _CONFIG.build(specs.make(**facts))
 
 
-@pytest.mark.parametrize('wrong', [dict(noise=-1.0), dict(persistence=1.0)])
-def test_senseless_noise_is_refused(wrong):
-  with pytest.raises(ValueError, match='CautiousAgent.noise = .* persistence = '):
-    cautious_agent.CautiousAgent(**wrong)
+@pytest.mark.parametrize('name, value', [('noise', -1.0), ('persistence', 1.0)])
+def test_senseless_noise_is_refused(name, value):
+  with pytest.raises(ValueError, match=f'CautiousAgent.{name} = {value} should be'):
+    cautious_agent.CautiousAgent(**{name: value})
 
 
 def test_it_is_careful_and_its_episodes_are_kept():

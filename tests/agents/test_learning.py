@@ -9,7 +9,7 @@ import pytest
 
 from lambda_kit import errors
 from lambda_kit import types
-from lambda_kit.agents.lambda_ import learning
+from lambda_kit.agents.lambda_ import update
 from lambda_kit.models import known_cost
 from lambda_kit.models import optimizers
 from lambda_kit.planners import mpc
@@ -209,13 +209,13 @@ def test_bad_numbers_are_named(options, message):
 
 def test_more_start_states_than_there_are_is_refused():
   with pytest.raises(ValueError, match='num_start_states = 100 is more than the 20'):
-    tiny.Parts(num_start_states=100).learner.step(1)
+    tiny.Parts(num_start_states=100)
 
 
 @pytest.mark.parametrize('count', [None, 7])
 def test_start_states_know_their_sequence(count):
   states = np.arange(4 * 5).reshape(4, 5)
-  chosen, rows = learning._start_states(states, count, jax.random.PRNGKey(0))
+  chosen, rows = update._start_states(states, count, jax.random.PRNGKey(0))
   assert len(set(np.array(chosen))) == (count or 20)
   np.testing.assert_array_equal(rows, chosen // 5)
 
@@ -336,9 +336,11 @@ def test_rewards_may_have_samples_of_their_own_width():
     np.testing.assert_allclose(new[1] - new[2], 3.0 * (old[1] - old[2]), rtol=1e-2, atol=1e-5)
 
 
-@pytest.mark.parametrize('count', [0, 3])
-def test_rewards_can_not_have_more_samples_than_there_are(count):
-  with pytest.raises(ValueError, match=rf'num_reward_samples = {count} must be None, or at least 1 and at most .* = 2'):
+@pytest.mark.parametrize(
+  'count, message', [(0, 'should be a whole number, 1 or more, or None'), (3, 'must be None, or at most .* = 2')]
+)
+def test_rewards_can_not_have_more_samples_than_there_are(count, message):
+  with pytest.raises(ValueError, match=f'num_reward_samples = {count} {message}'):
     tiny.Parts(num_samples=2, num_reward_samples=count)
 
 

@@ -77,6 +77,7 @@ def main(argv):
     if not (process := os.fork()):
       resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
       signal.signal(signal.SIGHUP, signal.SIG_IGN if name == 'nohup' else signal.SIG_DFL)
+      signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # Shells start background jobs with it ignored.
       launching.begin(argv[:1])
       if name == 'nohup':
         os.kill(os.getpid(), signal.SIGHUP)

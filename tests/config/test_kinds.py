@@ -4,12 +4,13 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import pytest
 
 import gin
 from lambda_kit import components  # noqa: F401 (registers)
+from lambda_kit import ranges
 from lambda_kit.config import configuration
 from lambda_kit.config import gin_internals
 from lambda_kit.config import kinds
@@ -50,6 +51,11 @@ def kind_budget(limits: Any, discount: float, repeat: int) -> Any:
 
 
 @gin.register
+def kind_number() -> float:
+  return 3.0  # Known when it is called, and refused by `ranges.checked` then.
+
+
+@gin.register
 def make_kind_pid() -> KindPid:
   return KindPid()
 
@@ -74,6 +80,11 @@ def _value(text: str) -> Any:
     (bool, ['True'], ['1', "'True'", 'None']),
     (str, ["'x'"], ['3', 'None', '@KindPid']),
     (int | None, ['3', 'None'], ['3.5', "'3'"]),
+    (ranges.Count, ['1', '3'], ['0', '-1', '1.0', 'True', 'None', '@KindPid()', '1e999']),
+    (ranges.Positive, ['1', '1e-9'], ['0', '0.0', '-1.0', '1e999', "'1'"]),
+    (ranges.PositiveOrInfinite | None, ['1.0', '1e999', 'None'], ['0.0', '-1e999']),
+    (ranges.Share | Sequence[ranges.Share], ['0', '1.0', '(0.0, 1.0)'], ['1.1', '(0.5, 1.1)', "'0.5'"]),
+    (Annotated[float, ranges.Range(above=1.0, below=2.0)], ['1.5', '@kind_number()'], ['1.0', '2', '@KindPid()']),
     (float | Sequence[float], ['3', '(1, 2.0)', '[1.0]'], ["'3'", "('1',)", 'None']),
     (Sequence[str], ["('a',)", '[]'], ["'a'", '(1,)', '3']),
     (tuple[int, ...], ['(1, 2)'], ['3', "('a',)"]),
@@ -158,20 +169,20 @@ def _error(binding: str, *files: str) -> str:
     ),
     (
       "LambdaAgent.batch_size = '16'",
-      "LambdaAgent.batch_size = '16' should be a whole number, 0 or more. Write LambdaAgent.batch_size = 16.",
+      "LambdaAgent.batch_size = '16' should be a whole number, 1 or more. Write LambdaAgent.batch_size = 16.",
     ),
     (
       'LambdaAgent.horizon = -3',
-      'LambdaAgent.horizon = -3 should be a whole number, 0 or more. Write LambdaAgent.horizon = 15.',
+      'LambdaAgent.horizon = -3 should be a whole number, 1 or more. Write LambdaAgent.horizon = 15.',
     ),
     (
       'LambdaAgent.horizon = True',
-      'LambdaAgent.horizon = True should be a whole number, 0 or more. Write LambdaAgent.horizon = 15.',
+      'LambdaAgent.horizon = True should be a whole number, 1 or more. Write LambdaAgent.horizon = 15.',
     ),
     (
       'ENVIRONMENT_STEPS = 1e5',
       'ENVIRONMENT_STEPS = 100000.0 (used by experiment.environment_steps) should be a whole '
-      'number. Write ENVIRONMENT_STEPS = 100000.',
+      'number, 1 or more. Write ENVIRONMENT_STEPS = 100000.',
     ),
     (
       "GridCmdp.observations = 'vector'",
@@ -195,4 +206,17 @@ def test_the_line_of_a_file_is_told(folder):
   )
   assert folder.error('toy_run.posterior = @ToySwag()\nToySwag.columns = 2.5') == (
     '1.gin:2: ToySwag.columns = 2.5 should be a whole number, 0 or more. Write ToySwag.columns = 20.'
+  )
+
+
+def test_a_macro_inside_of_a_sequence_is_told():
+  assert _error('WIDTH = 0') == (
+    'WIDTH = 0 (used by RecurrentWorldModel.deterministic_size) should be a whole number, 1 or more. Write WIDTH = 200.'
+  )
+  bindings = ['DEPTH = 0', 'reward/NormalHead.hidden_sizes = (8, %DEPTH)']  # Used nowhere else.
+  with pytest.raises(configuration.ConfigurationError) as error:
+    configuration.parse(['gin/tasks/grid.gin'], bindings, [_ROOT])
+  gin.clear_config()
+  assert str(error.value).endswith(
+    ': DEPTH = 0 (used by reward/NormalHead.hidden_sizes) should be a whole number, 1 or more.'
   )

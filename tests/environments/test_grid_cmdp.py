@@ -218,9 +218,9 @@ class ObservationTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(observations=('vector', 'lidar')), "'vector', 'image' or both.*lidar"),
     (dict(observations=()), "'vector', 'image' or both"),
-    (dict(num_constraints=3), 'num_constraints must be 1'),
-    (dict(slip=1.5), 'slip must be a probability'),
-    (dict(episode_length=0), 'episode_length must be at least 1'),
+    (dict(num_constraints=3), r'GridCmdp\.num_constraints = 3 should be a whole number between 1 and 2'),
+    (dict(slip=1.5), r'GridCmdp\.slip = 1\.5 should be a number between 0 and 1'),
+    (dict(episode_length=0), r'GridCmdp\.episode_length = 0 should be a whole number, 1 or more'),
     (dict(image_size=6), 'too small for a room'),
     (dict(layout=('S.', 'G')), 'rows of the same length'),
     (dict(layout='SG'), 'rows of the same length'),

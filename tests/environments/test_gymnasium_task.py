@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from lambda_kit import errors
 from lambda_kit.environments import gymnasium_task
 
 
@@ -49,6 +50,12 @@ class Pushy(gymnasium.Env):
 
 def _make(task='pushy', seed=0, cost_keys=('cost',), **options):
   return gymnasium_task.GymnasiumTask(seed, task, make=lambda task, render_mode: Pushy(**options), cost_keys=cost_keys)
+
+
+def test_an_id_that_names_a_module_is_refused():
+  """gymnasium would import it, although no gin file has an import statement."""
+  with pytest.raises(errors.SetupError, match="Write `import their_code` in a gin file, and TASK = 'Walk-v0'"):
+    gymnasium_task.GymnasiumTask(0, 'their_code:Walk-v0')
 
 
 class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):

@@ -220,7 +220,7 @@ class TestFailures:
       isolated.IsolatedEnvironment(SEED, fakes.refuse)
     with pytest.raises(isolated.EnvironmentFailure, match='(?s)start_timeout = 3.0 s.*in sleep_for_ever'):
       isolated.IsolatedEnvironment(SEED, fakes.sleep_for_ever, start_timeout=3.0)
-    with pytest.raises(ValueError, match='Time-outs must be positive'):
+    with pytest.raises(ValueError, match='IsolatedEnvironment.step_timeout = 0.0 should be'):
       isolated.IsolatedEnvironment(SEED, fakes.Walk, step_timeout=0.0)
 
   def test_an_interrupted_step_is_not_taken_for_the_next(self, make):

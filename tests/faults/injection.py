@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import time
 
 from lambda_kit.training.checkpoints import store as store_lib
+from tests.faults import processes
 from tests.faults import runs
 
 Moment = Callable[[], bool]  # Whether it has come.
@@ -57,25 +56,20 @@ def half_written(workdir: pathlib.Path) -> list[str]:
   return found
 
 
-def hold_up(process: subprocess.Popen, workdir: pathlib.Path) -> None:
-  """Stops a process until it gets SIGCONT, at a moment when it writes nothing that another process would wait for."""
-  while True:
-    process.send_signal(signal.SIGSTOP)
-    os.waitpid(process.pid, os.WUNTRACED)
-    with open(workdir / '.lease', 'rb') as file, contextlib.suppress(BlockingIOError):
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      return
-    process.send_signal(signal.SIGCONT)
-    time.sleep(0.001)
+def strike(process: processes.Process, number: int, moment: Moment, again_after: float | None = None) -> int:
+  """Sends a signal when a moment comes, and a second one if seconds until it are given. Returns the exit code."""
+  deadline = time.monotonic() + 300
+  while not moment() and process.poll() is None and time.monotonic() < deadline:
+    time.sleep(0.0005)
+  process.send_signal(number)
+  if again_after is not None:
+    time.sleep(again_after)
+    process.send_signal(number)
+  return process.wait(timeout=120)
 
 
 def truncate(path: pathlib.Path, rng: random.Random) -> None:
   os.truncate(path, rng.randrange(path.stat().st_size))
-
-
-def halve(path: pathlib.Path, rng: random.Random) -> None:
-  del rng
-  os.truncate(path, path.stat().st_size // 2)
 
 
 def flip_bit(path: pathlib.Path, rng: random.Random) -> None:

@@ -31,6 +31,7 @@ RANDOM = (
   '--gin_file=gin/agents/random.gin',
   *(f'--gin_bindings={binding}' for binding in (*_SIZES, 'ENVIRONMENT_STEPS = 2_000')),
 )
+FILM = (*RANDOM, '--gin_bindings=ENVIRONMENT_STEPS = 400', '--gin_bindings=experiment.with_video = True')
 LAMBDA = (
   '--gin_file=gin/tasks/grid.gin',
   *(

@@ -1,63 +1,61 @@
-"""Runs that are hurt come to the same end as one that is not, to the bit. `make faults` does the same at length."""
+"""Sixty of the faults that `make faults` injects by the hundred: runs are exact, repaired or refused, never wrong."""
+
+import os
 
 import pytest
 
-from tests.faults import injection
-from tests.faults import runs
-from tests.faults import scenarios
+from tests.faults import damages
+from tests.faults import harness
+from tests.faults import interruptions
+from tests.faults import neighbours
+from tests.faults import outcomes
+from tests.faults import scarcity
+
+# Without runs that learn, which take seconds to compile: tests/faults/test_resume.py kills these.
+_CASES = {
+  'damages': (
+    20,
+    lambda made: damages.cases(made('random'), made('random').stop('stopped', 0.75), made.other('random'), 1, 0),
+  ),
+  'damaged episodes': (8, lambda made: _of_episodes(made('gather'), made.other('gather'))),
+  'interruptions': (12, lambda made: interruptions.at_every_change(made('random'), step=1)),
+  'signals': (5, lambda made: interruptions.by_signals(made('long-random'), 5, seed=0)),
+  'environments': (2, lambda made: neighbours.faulty_environments(made('random').folder, times=1)),
+  'disks': (2, lambda made: scarcity.full_disks(made('random'), [0.1, 0.5])),
+  'clocks': (1, lambda made: scarcity.jumping_clocks(made('random'), 1)),
+  'writers': (2, lambda made: neighbours.two_writers(made('long-random'), 2, seed=0)),
+  'reports': (8, lambda made: neighbours.damaged_for_reports(made('random'), made.other('random'), tries=1, seed=0)),
+}
 
 
-@pytest.fixture(scope='module', name='random')
-def _random(tmp_path_factory):
-  """The random agent's run, and a workdir where it was killed."""
-  run = scenarios.Run(tmp_path_factory.mktemp('random'), runs.RANDOM)
-  return run, run.stop('stopped', 0.75)
+def _of_episodes(run, other):
+  cases = damages.cases(run, run.stop('stopped', 0.75), other, tries=1, seed=0)
+  return (case for case in cases if case[0].startswith('episode'))
 
 
-@pytest.fixture(scope='module', name='gather')
-def _gather(tmp_path_factory):
-  """A run with a replay, and a workdir where it was killed."""
-  run = scenarios.Run(tmp_path_factory.mktemp('gather'), runs.GATHER)
-  return run, run.stop('stopped', 0.75)
+@pytest.mark.parametrize('family', _CASES)
+def test_a_sample_of_faults(family, tmp_path):
+  if family == 'disks' and os.geteuid():
+    pytest.skip('Small file systems can only be mounted by root.')
+  count, make_cases = _CASES[family]
+  found = harness.inject(harness.evenly(list(make_cases(harness.Runs(tmp_path))), count), jobs=2)
+  assert len(found) == count
+  assert not [result for result in found if not result[2].outcome.is_good]
 
 
-def _assert_good(result, injected):
-  assert result.is_good, result
-  assert result.injected == injected, result
+def test_there_are_sixty():
+  assert sum(count for count, _ in _CASES.values()) == 60
 
 
-def test_kills(random):
-  _assert_good(scenarios.kills(random[0], times=2, seed=1), 2)
-
-
-@pytest.mark.parametrize(
-  'damage, file',
-  [(injection.truncate, 'state.json'), pytest.param(injection.flip_bit, 'learner.safetensors', marks=pytest.mark.slow)],
-)
-def test_a_damaged_checkpoint(random, damage, file):
-  _assert_good(scenarios.damaged_checkpoints(*random, [file], [damage]), 1)
-
-
-def test_no_good_checkpoint(random):
-  _assert_good(scenarios.no_good_checkpoint(*random), 1)
-
-
-def test_a_second_writer(random):
-  _assert_good(scenarios.second_writer(random[0], 0.3), 1)
-
-
-def test_a_full_disk(random):
-  result = scenarios.full_disk(random[0], [0.3])
-  if not result.injected:
-    pytest.skip(result.message)
-  _assert_good(result, 1)
-
-
-@pytest.mark.slow
-def test_an_episode_that_only_the_newest_checkpoint_needs(gather):
-  _assert_good(scenarios.lost_episodes(*gather, damages=[injection.delete]), 1)
+def test_another_outcome_is_noticed(tmp_path):
+  """The judge itself: a run that ends as another one, without a word, is silent damage."""
+  made = harness.Runs(tmp_path)
+  run, stopped = made('random'), made('random').stop('stopped', 0.5)
+  run.reference = made.other('random')
+  assert run.judge(stopped).outcome is outcomes.Outcome.SILENT
 
 
 @pytest.mark.slow
 def test_many_kills_while_learning(tmp_path):
-  _assert_good(scenarios.kills(scenarios.Run(tmp_path, runs.LAMBDA), times=10, seed=2), 10)
+  found = harness.inject(list(interruptions.at_any_time(harness.Runs(tmp_path)('lambda'), 3, seed=2)), jobs=2)
+  assert all(result[2].outcome is outcomes.Outcome.EXACT for result in found), found

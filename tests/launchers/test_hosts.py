@@ -101,6 +101,32 @@ def test_other_processes_begin_with_a_copy_of_the_workdir(tmp_path, monkeypatch)
   assert sorted(path.name for path in (workdir / 'checkpoints').iterdir()) == ['of_0', 'step']
 
 
+# Prints the addresses on which this process listens, as /proc writes them.
+_LISTEN = """
+import os, sys
+from lambda_kit.training import hosts
+hosts.join(sys.argv[1])
+own = {os.readlink(f'/proc/self/fd/{name}') for name in os.listdir('/proc/self/fd') if name.isdecimal()
+       and os.path.lexists(f'/proc/self/fd/{name}')}
+for table in ('tcp', 'tcp6'):
+  for line in open(f'/proc/net/{table}').read().splitlines()[1:]:
+    fields = line.split()
+    if fields[3] == '0A' and f'socket:[{fields[9]}]' in own:
+      print(fields[1])
+"""
+
+
+def test_the_first_process_listens_on_its_address_alone():
+  with socket.socket() as free:
+    free.bind(('127.0.0.1', 0))
+    port = free.getsockname()[1]
+  command = [sys.executable, '-c', _LISTEN, f'127.0.0.1:{port},1,0']
+  env = dict(os.environ, JAX_PLATFORMS='cpu')
+  done = subprocess.run(command, cwd=_ROOT, env=env, capture_output=True, text=True, timeout=300, check=True)
+  (address,) = done.stdout.split()
+  assert address in (f'0100007F:{port:04X}', f'0000000000000000FFFF00000100007F:{port:04X}')
+
+
 def test_one_process_works_in_the_workdir_itself(tmp_path):
   with hosts.workdir_of_process(tmp_path / 'new') as own:
     assert own == tmp_path / 'new' and not own.exists()

@@ -127,7 +127,7 @@ def test_one_margin_for_each_cost():
 
 
 def test_deviations_are_positive():
-  with pytest.raises(ValueError, match='KnownCost.min_stddev must be positive'):
+  with pytest.raises(ValueError, match='KnownCost.min_stddev = 0.0 should be a finite number, more than 0'):
     _functions(lambda observation: observation['vector'], min_stddev=0.0).init(
       jax.random.key(0), jnp.ones((3, 4, 5)), _batch(jnp.ones((3, 4, 1)))
     )

@@ -83,5 +83,5 @@ def test_counters_are_found_in_any_tree_of_states():
 
 
 def test_a_clip_of_zero_is_refused():
-  with pytest.raises(ValueError, match='clip_norm=0'):
+  with pytest.raises(ValueError, match='clip_norm = 0 should be a number, more than 0'):
     optimizers.make_adam(0.1, clip_norm=0)

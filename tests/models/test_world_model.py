@@ -106,7 +106,7 @@ class DecodedStepsTest(absltest.TestCase):
     np.testing.assert_allclose(np.bincount(steps.ravel(), minlength=5), 1_200, atol=4 * 27)
 
   def test_refuses_none(self):
-    with self.assertRaisesRegex(ValueError, 'decoded_steps must be at least 1'):
+    with self.assertRaisesRegex(ValueError, 'decoded_steps = 0 should be a whole number, 1 or more'):
       fakes.make_model(SPECS['image'], decoded_steps=0)
 
 

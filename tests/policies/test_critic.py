@@ -97,10 +97,10 @@ class TestTargets:
         update({'w': jnp.ones(2)}, {'w': jnp.ones(3)}, 1)
 
   def test_wrong_settings_are_refused(self):
-    with pytest.raises(ValueError, match='period=0'):
+    with pytest.raises(ValueError, match='PeriodicTarget.period = 0 should be'):
       targets.PeriodicTarget(0)
     for rate in (0.0, 1.1):
-      with pytest.raises(ValueError, match='rate='):
+      with pytest.raises(ValueError, match='SlowTarget.rate = .* should be'):
         targets.SlowTarget(rate)
 
   def test_targets_are_known_to_gin(self):

@@ -50,5 +50,5 @@ def test_saturated_actions_do_not_stay_for_ever():
 
 @pytest.mark.parametrize('correlation', [1.0, -0.1])
 def test_a_correlation_out_of_range_is_refused(correlation):
-  with pytest.raises(ValueError, match=rf'correlation={correlation} must be at least 0 and less than 1'):
+  with pytest.raises(ValueError, match=rf'correlation = {correlation} should be a number, at least 0 and less than 1'):
     warm_up.CorrelatedActions(correlation)

@@ -172,7 +172,10 @@ def test_updates_do_not_copy_the_columns():
 
 def test_gin_binds_the_ensemble_and_swag():
   factories = 'MultiSwag.ensemble_factory = @Ensemble\nMultiSwag.swag_factory = @Swag\n'
-  for binding, message in (('Ensemble.clip_norm = -3.0', 'clip_norm=-3.0'), ('Swag.period = 0', 'period=0')):
+  for binding, message in (
+    ('Ensemble.clip_norm = -3.0', 'Ensemble.clip_norm = -3.0 should be'),
+    ('Swag.period = 0', 'Swag.period = 0 should be'),
+  ):
     try:
       gin.parse_config(factories + binding)
       with pytest.raises(ValueError, match=message):

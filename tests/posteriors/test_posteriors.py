@@ -192,7 +192,7 @@ def test_haiku_parameters_learn_in_a_scan(cls):
 def test_gin_binds_all_but_the_selection(cls):
   try:
     gin.parse_config(f'{cls.__name__}.clip_norm = -3.0')
-    with pytest.raises(ValueError, match='clip_norm=-3.0'):
+    with pytest.raises(ValueError, match=r'clip_norm = -3\.0 should be a number, more than 0'):
       gin.get_configurable(cls)(fakes.select)
     assert isinstance(cls(fakes.select), cls)  # Called from Python, it ignores bindings.
   finally:

@@ -267,5 +267,5 @@ def test_updates_do_not_copy_the_columns():
 )
 def test_settings_without_meaning_are_refused(settings):
   ((name, value),) = settings.items()
-  with pytest.raises(ValueError, match=f'{name}={value}'):
+  with pytest.raises(ValueError, match=rf'Swag\.{name} = {value} should be'):
     swag.Swag(fakes.select, **settings)

@@ -91,5 +91,5 @@ def test_standard_deviations_have_a_rate_of_their_own():
 @pytest.mark.parametrize('settings', [dict(initial_std=0.0), dict(prior_std=-1.0), dict(kl_scale=-1.0)])
 def test_settings_without_meaning_are_refused(settings):
   ((name, value),) = settings.items()
-  with pytest.raises(ValueError, match=f'{name}={value}'):
+  with pytest.raises(ValueError, match=rf'Variational\.{name} = {value} should be'):
     variational.Variational(fakes.select, **settings)

@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import tempfile
+import tracemalloc
+import zipfile
 
 import hypothesis
 from hypothesis import strategies as st
@@ -142,6 +144,34 @@ def test_rubbish_is_named(tmp_path, content):
   (tmp_path / 'e.npz').write_bytes(content)
   with pytest.raises(episodes.EpisodeFileError, match='e.npz is damaged, or was not written by lambda_kit: .+Copy'):
     episodes.read_episode(tmp_path / 'e.npz')
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero')])
+def test_what_is_no_file_is_not_waited_for(tmp_path, make):
+  make(tmp_path / 'e.npz')
+  with pytest.raises(episodes.EpisodeFileError, match='e.npz is not read: it is a'):
+    episodes.read_episode(tmp_path / 'e.npz')
+
+
+def test_archives_do_not_expand_beyond_a_limit(tmp_path, monkeypatch):
+  monkeypatch.setattr(episodes, '_MAX_BYTES', 1 << 20)
+  np.savez_compressed(tmp_path / 'e.npz', header=np.zeros(1 << 20, np.uint8))
+  assert (tmp_path / 'e.npz').stat().st_size < 10_000
+  with pytest.raises(episodes.EpisodeFileError, match='it would expand to 1,048,704 bytes'):
+    episodes.read_episode(tmp_path / 'e.npz')
+
+
+def test_archives_do_not_expand_beyond_what_they_say(tmp_path):
+  size = 1 << 26
+  with zipfile.ZipFile(tmp_path / 'e.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr('header.npy', bytes(size))
+    archive.filelist[0].file_size = 1000  # In the directory at the end.
+  tracemalloc.start()
+  with pytest.raises(episodes.EpisodeFileError, match='Bad CRC'):
+    episodes.read_episode(tmp_path / 'e.npz')
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert peak < size / 8
 
 
 def test_archives_of_others_and_of_later_versions_are_refused(tmp_path):

@@ -72,7 +72,7 @@ def test_a_share_of_the_limit():
   # Half of the limit, to the bit: 25 / 2 is exact.
   half = _budget(budgets.EpisodicBudget(share=0.5), [25.0, 5.0], 0.98, 4)
   assert half.tolist() == _budget(budgets.EpisodicBudget(), [12.5, 2.5], 0.98, 4).tolist()
-  with pytest.raises(ValueError, match='share=1.5 must be between 0 and 1'):
+  with pytest.raises(ValueError, match=r'EpisodicBudget\.share = 1\.5 should be a number between 0 and 1\.'):
     budgets.EpisodicBudget(share=1.5)
 
 

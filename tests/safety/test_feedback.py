@@ -131,5 +131,5 @@ def test_a_cost_that_is_not_finite_changes_nothing():
   'name, value', [('gain', 0.0), ('lowest', 0.0), ('highest', 0.9), ('initial', 1.5), ('memory', 0.5)]
 )
 def test_settings_out_of_range_are_refused(name, value):
-  with pytest.raises(ValueError, match=f'{name}={value}'):
+  with pytest.raises(ValueError, match=rf'IntegralFeedback\.{name} = {value} '):
     feedback.IntegralFeedback(**{name: value})

@@ -68,5 +68,5 @@ def test_wrong_settings_are_refused(wrong):
 
 
 def test_a_learning_rate_must_be_positive():
-  with pytest.raises(ValueError, match='learning_rate=0'):
+  with pytest.raises(ValueError, match=r'PrimalDual\.learning_rate = 0 should be a finite number, more than 0\.'):
     primal_dual.PrimalDual(learning_rate=0)

@@ -66,5 +66,5 @@ def test_an_episode_that_is_not_finite_changes_nothing_but_the_memory():
 
 @pytest.mark.parametrize('name, value', [('memory', 0.5), ('prior', -1.0), ('lowest', 0.0), ('highest', 0.9)])
 def test_settings_out_of_range_are_refused(name, value):
-  with pytest.raises(ValueError, match=f'{name}={value}'):
+  with pytest.raises(ValueError, match=rf'HeldOutRatio\.{name} = {value} should be'):
     recalibration.HeldOutRatio(**{name: value})

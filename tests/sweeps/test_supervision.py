@@ -9,6 +9,7 @@ from lambda_kit.sweeps import supervision
 from tests.fakes import sweeps as fakes
 
 State, Ended = interfaces.State, interfaces.Ended
+_UNFINISHED = 1000  # An attempt that ends with code 0, although its run is not finished.
 
 
 class _Job(interfaces.Job):
@@ -25,6 +26,10 @@ class _Job(interfaces.Job):
     self._run.workdir.mkdir(parents=True, exist_ok=True)
     if steps:
       (self._run.workdir / 'episode.jsonl').write_text(f'{{"environment_steps": {steps}}}\n')
+    if code == _UNFINISHED:
+      return Ended(0)
+    if code == 0:
+      fakes.finish(self._run)
     if len(self._outcome) > 3:
       return Ended(code, self._outcome[3])
     return Ended(code, 'code 1' if code == 1 else '')
@@ -67,6 +72,14 @@ def test_all_runs_are_done(tmp_path):
   assert [status.state for status in statuses] == [State.DONE, State.DONE]
   assert executor.submitted == [0, 1]
   assert [state for seed, state in changes if seed == 0] == [State.RUNNING, State.DONE]
+
+
+def test_a_run_that_only_seems_to_end_well_is_tried_again_and_fails(tmp_path):
+  statuses, _, _, _ = _supervise(
+    tmp_path, {0: [(_UNFINISHED, 10), (0, 20)], 1: [(_UNFINISHED, 10), (_UNFINISHED, 20)]}, max_retries=1
+  )
+  assert [status.state for status in statuses] == [State.DONE, State.FAILED]
+  assert statuses[1].error == 'ended without an error, but there is no run.json, so nobody knows what ran'
 
 
 def test_failures_are_tried_again_a_bounded_number_of_times(tmp_path):

@@ -76,6 +76,17 @@ def test_a_log_that_is_no_file_is_not_waited_for(tmp_path):
   assert workdirs.steps_done(tmp_path / 'zero') == 0
 
 
+@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero'), os.mkdir])
+def test_what_is_no_file_is_not_waited_for(tmp_path, make):
+  (run,) = fakes.make_runs(tmp_path)
+  run.workdir.mkdir(parents=True)
+  for path in (run.output, run.workdir / 'episode.jsonl', run.workdir / 'run.json'):
+    make(path)
+  assert workdirs.steps_done(run.workdir) == 0 and not workdirs.is_finished(run.workdir)
+  assert workdirs.what_is_missing(run.workdir)
+  assert workdirs.last_error(run.output, 1) == 'ended with code 1, without any output'
+
+
 @pytest.mark.parametrize(
   'text,code,line',
   [

@@ -166,7 +166,7 @@ def test_evaluations_take_their_own_episodes():
 def test_schedule():
   schedule = schedules.PeriodicUpdates()  # The paper's: 100 after 5,000 steps, then 100 for each 1,000.
   assert [schedule(steps) for steps in (0, 4_999, 5_000, 5_999, 6_000, 1_000_000)] == [0, 0, 100, 100, 200, 99_600]
-  with pytest.raises(ValueError, match='every=0'):
+  with pytest.raises(ValueError, match='PeriodicUpdates.every = 0 should be'):
     schedules.PeriodicUpdates(every=0)
 
 

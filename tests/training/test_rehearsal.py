@@ -88,14 +88,14 @@ def test_the_duration_is_that_of_updates_steps_and_evaluations():
     ('lambda', (*_TINY_LAMBDA, 'LambdaAgent.num_start_states = 21'), 'num_start_states = 21 is more than the 20'),
     # Episodes have 100 steps, and 101 time steps.
     ('lambda', (*_TINY_LAMBDA, 'PeriodicUpdates.first = 99'), 'the replay has 0 finished episodes'),
-    ('lambda', (*_TINY_LAMBDA, 'EpisodeBuffer.sequence_length = 102'), 'needs one episode of at least 101'),
+    ('lambda', (*_TINY_LAMBDA, 'EpisodeBuffer.sequence_length = 102'), 'is longer than an episode, which has 101'),
     ('ppo', ('RolloutLoop.steps_per_epoch = 198', 'RolloutLoop.num_environments = 2'), 'No episode ended within 99'),
   ],
 )
 def test_what_would_die_at_its_first_update_is_refused(agent, bindings, message):
   with pytest.raises(errors.UserError, match=message) as caught:
     _rehearse(*bindings, agent=agent)
-  assert len(str(caught.value).splitlines()) == 1
+  assert len(configuration.format_error(caught.value).splitlines()) == 1
 
 
 def test_any_other_error_is_one_sentence(monkeypatch):

@@ -8,18 +8,21 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.lambda_ import acting
 from lambda_kit.agents.lambda_ import config as config_lib
 from lambda_kit.agents.lambda_ import devices as devices_lib
 from lambda_kit.agents.lambda_ import forecasting
+from lambda_kit.agents.lambda_ import held_out
 from lambda_kit.agents.lambda_ import learning
 from lambda_kit.agents.lambda_ import networks as networks_lib
 from lambda_kit.agents.lambda_ import objective as objective_lib
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.agents.lambda_ import precision as precision_lib
 from lambda_kit.agents.lambda_ import prediction
+from lambda_kit.agents.lambda_ import update
 from lambda_kit.models import optimizers
 from lambda_kit.replay import adder as adder_lib
 from lambda_kit.replay import buffer as buffer_lib
@@ -38,6 +41,7 @@ _NAMESAKES = (
 
 
 @gin.register
+@ranges.checked
 @dataclasses.dataclass(frozen=True)
 class LambdaAgent(config_lib.LambdaConfig):
   """LAMBDA (algorithm 2)."""
@@ -77,10 +81,14 @@ class LambdaBuilder(core.AgentBuilder):
   def make_replay(self, environment_steps: int, seed: int) -> buffer_lib.EpisodeBuffer:
     header = episodes.Header.of(self._spec)
     replay = self._config.replay_factory(header=header, seed=seed)
+    replay.check_episodes(self._spec.episode_length)
     replay.warn_if_short(environment_steps, self._spec.episode_length)
     if self._config.offline_data is not None:
-      for episode in offline.load_dataset(self._config.offline_data, header):
-        replay.add(episode)
+      try:
+        for episode in offline.load_dataset(self._config.offline_data, header):
+          replay.add(episode)
+      except (OSError, episodes.EpisodeFileError) as error:
+        raise errors.SetupError(f'LambdaAgent.offline_data = {self._config.offline_data!r}: {error}') from error
     return replay
 
   def make_adder(self, replay: buffer_lib.EpisodeBuffer, learner: core.Learner | None = None) -> adder_lib.EpisodeAdder:
@@ -89,6 +97,12 @@ class LambdaBuilder(core.AgentBuilder):
     )
 
   def make_dataset(self, replay: buffer_lib.EpisodeBuffer) -> dataset_lib.ReplayDataset:
+    count, available = self._config.num_start_states or 0, self._config.batch_size * replay.sequence_length
+    if count > available:
+      raise errors.SetupError(
+        f'LambdaAgent.num_start_states = {count} is more than the {available} states of a batch: '
+        'lower it, or raise LambdaAgent.batch_size or EpisodeBuffer.sequence_length.'
+      )
     return dataset_lib.ReplayDataset(replay, self._config.batch_size, device=self._devices.batch_sharding)
 
   def make_learner(self, dataset: core.Dataset | None, seed: int) -> learning.LambdaLearner:
@@ -101,6 +115,8 @@ class LambdaBuilder(core.AgentBuilder):
       )
     posterior = config.posterior_factory(select=self._networks.world_model.imagination_params)
     _check_members(posterior, self._networks.world_model)
+    _check_samples(posterior, config.num_samples)
+    _check_evidence(config.width, self._spec)
     return learning.LambdaLearner(
       networks=self._networks,
       posterior=posterior,
@@ -120,7 +136,7 @@ class LambdaBuilder(core.AgentBuilder):
         bounded_critics=config.bounded_critics,
       ),
       policy_gradient=config.policy_gradient or policy_gradients.default_gradient(config.num_samples),
-      optimizers=learning.Optimizers(
+      optimizers=update.Optimizers(
         policy=optimizers.make_adam(config.policy_learning_rate, config.policy_clip),
         critic=optimizers.make_adam(config.critic_learning_rate, config.critic_clip),
         cost_critics=optimizers.make_adam(config.cost_critic_learning_rate, config.cost_critic_clip),
@@ -171,4 +187,21 @@ def _check_members(posterior: core.Posterior, world_model: core.WorldModel) -> N
     raise errors.SetupError(
       f'LambdaAgent.posterior_factory = @{type(posterior).__name__} trains members in the latent space of one model, '
       f'and {type(world_model).__name__} has no member_loss (core.WorldModel). Write it, or choose another posterior.'
+    )
+
+
+def _check_samples(posterior: core.Posterior, num_samples: int) -> None:
+  if posterior.max_samples is not None and num_samples > posterior.max_samples:
+    name = type(posterior).__name__
+    raise errors.SetupError(
+      f'LambdaAgent.num_samples = {num_samples} is more than the {posterior.max_samples} models that {name} learns: '
+      f'lower it, or raise {name}.num_members.'
+    )
+
+
+def _check_evidence(width: core.Width, spec: core.EnvironmentSpec) -> None:
+  known = ('cost', 'reward', *held_out.scored_parts(spec.observations))
+  if unknown := [name for name in width.evidence if name not in known]:
+    raise errors.SetupError(
+      f'{type(width).__name__}.evidence = {tuple(width.evidence)} names {unknown}, and episodes are scored by {known}.'
     )

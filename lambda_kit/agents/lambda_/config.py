@@ -5,6 +5,8 @@ import dataclasses
 from typing import Any
 
 from lambda_kit import core
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.agents.lambda_ import policy_gradients
 from lambda_kit.agents.lambda_ import precision as precision_lib
 from lambda_kit.models import world_model
@@ -48,18 +50,20 @@ class LambdaConfig:
   offline_data: str | None = None
 
   # The data of an update.
-  batch_size: int = 32  # B
-  num_samples: int = 5  # N
+  batch_size: ranges.Count = 32  # B
+  num_samples: ranges.Count = 5  # N
   # The first so many of the N samples keep the posterior's own width, and rewards are bounded over these alone: weights
   # wide enough to be honest about costs spoil imagined rewards. None treats all alike.
-  num_reward_samples: int | None = None
+  num_reward_samples: ranges.Count | None = None
   # Whether the N models imagine with the same noise. They then differ by their weights alone; in the paper, each
   # trajectory has noise of its own, and bounds also select on that.
   shared_noise: bool = False
   # Whether actors infer states with the posterior's mean. The authors infer with the weights in training, as the start
   # states of imagination are.
   filter_with_mean: bool = False
-  num_start_states: int | None = None  # Imagination starts from as many states of a batch; None is all of them.
+  num_start_states: ranges.Count | None = (
+    None  # Imagination starts from as many states of a batch; None is all of them.
+  )
   # Whether budgets are for the costs imagined from the latest episodes alone (`EpisodeBuffer.recent_share` of a batch).
   # A limit is on what the current policy does, and states of a long past are not where it goes. All start states teach
   # the policy in either case.
@@ -68,45 +72,42 @@ class LambdaConfig:
   # bounds, and the selection adds up over the horizon of the discount: critics of the samples' values overestimate more
   # the more the samples scatter. Otherwise critics learn the value under any sample, and bounds are over H steps alone.
   bounded_critics: bool = True
-  horizon: int = 15  # H
+  horizon: ranges.Count = 15  # H
 
   # The objective.
-  discount: float = 0.99  # Of rewards, for one agent step.
-  cost_discount: float = 0.995  # Of costs.
-  lambda_: float = 0.95  # Of V_lambda.
-  entropy_scale: float = 0.0  # Weight of an entropy bonus; the paper has none.
+  discount: ranges.Discount = 0.99  # Of rewards, for one agent step.
+  cost_discount: ranges.Discount = 0.995  # Of costs.
+  lambda_: ranges.Share = 0.95  # Of V_lambda.
+  entropy_scale: ranges.NotNegative = 0.0  # Weight of an entropy bonus; the paper has none.
 
   # Adam's learning rates, and the largest global norms of gradients.
-  policy_learning_rate: float = 8e-5
-  critic_learning_rate: float = 8e-5
-  cost_critic_learning_rate: float = 2e-4
-  policy_clip: float = 5.0
-  critic_clip: float = 1.0
-  cost_critic_clip: float = 50.0
+  policy_learning_rate: ranges.Positive = 8e-5
+  critic_learning_rate: ranges.Positive = 8e-5
+  cost_critic_learning_rate: ranges.Positive = 2e-4
+  policy_clip: ranges.PositiveOrInfinite = 5.0
+  critic_clip: ranges.PositiveOrInfinite = 1.0
+  cost_critic_clip: ranges.PositiveOrInfinite = 50.0
   # How the policy's gradient is computed: `SelectedGradient`, with little memory, or `WholeGradient`. None takes the
   # one with fewer operations: with two samples or one nearly all trajectories count anyway.
   policy_gradient: policy_gradients.PolicyGradient | None = None
 
   # The run.
-  model_only_updates: int = 100  # During the first so many updates only the model learns, as in the authors' code.
-  updates_per_call: int = 10  # Updates between two returns to Python, where as many are due.
-  max_skips: int = 50  # Non-finite gradients in a row before the run is stopped.
+  model_only_updates: ranges.Whole = (
+    100  # During the first so many updates only the model learns, as in the authors' code.
+  )
+  updates_per_call: ranges.Count = 10  # Updates between two returns to Python, where as many are due.
+  max_skips: ranges.Whole = 50  # Non-finite gradients in a row before the run is stopped.
   # What layers compute in, as `jmp.get_policy` reads it: 'float32', or
   # 'params=float32,compute=bfloat16,output=float32'.
   precision: str = 'float32'
   # GPUs that learn together, each from its part of a batch and of its start states; None takes all of them, those of
   # other hosts included. B and the number of start states have to be multiples of it.
-  num_devices: int | None = 1
+  num_devices: ranges.Count | None = 1
 
   def __post_init__(self):
-    for name in ('num_samples', 'horizon', 'batch_size', 'updates_per_call'):
-      if getattr(self, name) < 1:
-        raise ValueError(f'LambdaAgent.{name} must be at least 1, got {getattr(self, name)}.')
-    if self.num_reward_samples is not None and not 1 <= self.num_reward_samples <= self.num_samples:
-      raise ValueError(
-        f'LambdaAgent.num_reward_samples = {self.num_reward_samples} must be None, or at least 1 and at most '
+    if self.num_reward_samples is not None and self.num_reward_samples > self.num_samples:
+      raise errors.SetupError(
+        f'LambdaAgent.num_reward_samples = {self.num_reward_samples} must be None, or at most '
         f'LambdaAgent.num_samples = {self.num_samples}: rewards are bounded over so many of the samples.'
       )
-    if self.model_only_updates < 0:
-      raise ValueError(f'LambdaAgent.model_only_updates must not be negative, got {self.model_only_updates}.')
     precision_lib.get_policy(self.precision)  # Refuses what the agent can't be trained with.

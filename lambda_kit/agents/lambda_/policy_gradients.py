@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents.lambda_ import imagination
 from lambda_kit.agents.lambda_ import objective
@@ -86,6 +87,7 @@ class WholeGradient:
 
 
 @gin.register
+@ranges.checked
 class SelectedGradient:
   """Imagines all N S trajectories without a gradient, then differentiates those that count, all of it in chunks.
 
@@ -99,9 +101,7 @@ class SelectedGradient:
     block_size: Start states, at most, that one model differentiates at once. No more than S / N in any case.
   """
 
-  def __init__(self, chunk_size: int = 160, block_size: int = 48):
-    if chunk_size < 1 or block_size < 1:
-      raise ValueError(f'SelectedGradient: chunk_size={chunk_size} and block_size={block_size} must be at least 1.')
+  def __init__(self, chunk_size: ranges.Count = 160, block_size: ranges.Count = 48):
     self.chunk_size: int | None = chunk_size
     self._block_size = block_size
 

@@ -10,6 +10,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import acting
 from lambda_kit.agents.on_policy import gaussian
@@ -19,6 +20,7 @@ from lambda_kit.agents.on_policy import ppo
 
 
 @gin.register
+@ranges.checked
 @dataclasses.dataclass(frozen=True)
 class OnPolicyAgent:
   """PPO, TRPO, CPO and their Lagrangian variants. Defaults are those of safety-starter-agents (Ray et al., 2019).
@@ -30,26 +32,19 @@ class OnPolicyAgent:
   policy_optimizer: interfaces.PolicyOptimizer = ppo.Ppo()  # `Ppo`, `Trpo` or `Cpo`; the first two have a `solver`.
   policy_factory: Callable[..., Any] = gaussian.GaussianPolicy  # A Haiku module.
   critic_factory: Callable[..., Any] = gaussian.ObservationCritic  # A Haiku module.
-  discount: float = 0.99  # Of rewards, per agent step.
-  cost_discount: float = 0.99  # Of costs, per agent step.
-  lambda_: float = 0.97  # Of generalised advantage estimation, for rewards.
-  cost_lambda: float = 0.97  # The same for costs.
-  critic_learning_rate: float = 1e-3  # Adam's.
-  critic_iterations: int = 80  # Adam steps on the critics in each update.
-  critic_batch_size: int | None = 1024  # Agent steps drawn at random for each of these; None for all.
-  image_chunk_size: int = 500  # Images that networks process at a time; the memory of an update grows with it.
+  discount: ranges.Discount = 0.99  # Of rewards, per agent step.
+  cost_discount: ranges.Discount = 0.99  # Of costs, per agent step.
+  lambda_: ranges.Share = 0.97  # Of generalised advantage estimation, for rewards.
+  cost_lambda: ranges.Share = 0.97  # The same for costs.
+  critic_learning_rate: ranges.Positive = 1e-3  # Adam's.
+  critic_iterations: ranges.Count = 80  # Adam steps on the critics in each update.
+  critic_batch_size: ranges.Count | None = 1024  # Agent steps drawn at random for each of these; None for all.
+  image_chunk_size: ranges.Count = 500  # Images that networks process at a time; the memory of an update grows with it.
   normalize_observations: bool = True  # Whether vectors are centred and scaled; see `gaussian.normalize`.
   # Whether evaluations draw actions from the policy, as in training, or take its mode. The methods improve, and keep
   # within the limit, the policy with its noise; published scores are those of this policy, too.
   noisy_evaluation: bool = True
-  max_skips: int = 50  # Non-finite gradients in a row that end the run.
-
-  def __post_init__(self):
-    if self.image_chunk_size < 1:
-      raise ValueError(f'OnPolicyAgent.image_chunk_size = {self.image_chunk_size} must be at least 1.')
-    for name in ('discount', 'cost_discount', 'lambda_', 'cost_lambda'):
-      if not 0.0 <= getattr(self, name) <= 1.0:
-        raise ValueError(f'OnPolicyAgent.{name} = {getattr(self, name)} must be between 0 and 1.')
+  max_skips: ranges.Whole = 50  # Non-finite gradients in a row that end the run.
 
   @property
   def display_name(self) -> str:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents.on_policy import interfaces
 from lambda_kit.agents.on_policy import surrogates
-from lambda_kit.agents.on_policy import trpo
 from lambda_kit.agents.on_policy import trust_region
 
 # How the safe half-space {x: c + b^T x <= 0} and the trust region {x: x^T H x <= 2 delta} intersect.
@@ -77,6 +77,7 @@ def solve_dual(q: types.Array, r: types.Array, s: types.Array, c: types.Array, d
 
 
 @gin.register
+@ranges.checked
 class Cpo(interfaces.PolicyOptimizer[tuple[()]]):
   """One step that improves the return as far as trust region and constraint allow, to first order.
 
@@ -96,14 +97,13 @@ class Cpo(interfaces.PolicyOptimizer[tuple[()]]):
 
   def __init__(
     self,
-    target_kl: float = 0.01,
-    cg_iterations: int = 10,
-    damping: float = 0.1,
-    fisher_every: int = 8,
-    backtracks: int = 10,
-    shrinkage: float = 0.8,
+    target_kl: ranges.Positive = 0.01,
+    cg_iterations: ranges.Count = 10,
+    damping: ranges.NotNegative = 0.1,
+    fisher_every: ranges.Count = 8,
+    backtracks: ranges.Count = 10,
+    shrinkage: ranges.BetweenZeroAndOne = 0.8,
   ):
-    trpo.check_settings('Cpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._target_kl = target_kl
     self._cg_iterations = cg_iterations
     self._damping = damping

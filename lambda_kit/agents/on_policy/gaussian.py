@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.models import encoders
 from lambda_kit.models import normalizer
@@ -73,6 +74,7 @@ class _Torso(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class GaussianPolicy(hk.Module):
   """pi(a | o), a `DiagonalGaussian` with a standard deviation that doesn't depend on the observation.
 
@@ -86,8 +88,8 @@ class GaussianPolicy(hk.Module):
   def __init__(
     self,
     num_actions: int,
-    hidden_sizes: Sequence[int] = (256, 256),
-    init_log_std: float = -0.5,
+    hidden_sizes: Sequence[ranges.Count] = (256, 256),
+    init_log_std: ranges.Finite = -0.5,
     image_factory: encoders.EncoderFactory = encoders.ImageEncoder,
     name: str | None = None,
   ):
@@ -103,12 +105,13 @@ class GaussianPolicy(hk.Module):
 
 
 @gin.register
+@ranges.checked
 class ObservationCritic(hk.Module):
   """v(o), from observations to values [...]."""
 
   def __init__(
     self,
-    hidden_sizes: Sequence[int] = (256, 256),
+    hidden_sizes: Sequence[ranges.Count] = (256, 256),
     image_factory: encoders.EncoderFactory = encoders.ImageEncoder,
     name: str | None = None,
   ):

@@ -9,6 +9,7 @@ import optax
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import interfaces
@@ -32,6 +33,7 @@ class _Progress(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class Ppo(interfaces.PolicyOptimizer[PpoState]):
   """Gradient steps on the clipped surrogate, until the KL divergence from the initial policy is too large.
 
@@ -54,19 +56,14 @@ class Ppo(interfaces.PolicyOptimizer[PpoState]):
   def __init__(
     self,
     solver: core.ConstraintSolver = unconstrained.Unconstrained(),
-    clip: float = 0.2,
-    iterations: int = 80,
-    target_kl: float = 0.01,
-    kl_margin: float = 1.2,
-    learning_rate: float = 3e-4,
-    entropy_scale: float = 0.0,
-    batch_size: int | None = None,
+    clip: ranges.Positive = 0.2,
+    iterations: ranges.Count = 80,
+    target_kl: ranges.Positive = 0.01,
+    kl_margin: ranges.Positive = 1.2,
+    learning_rate: ranges.Positive = 3e-4,
+    entropy_scale: ranges.NotNegative = 0.0,
+    batch_size: ranges.Count | None = None,
   ):
-    if not (clip > 0.0 and target_kl > 0.0 and kl_margin > 0.0) or iterations < 1:
-      raise ValueError(
-        f'Ppo: clip={clip}, target_kl={target_kl} and kl_margin={kl_margin} must be positive, '
-        f'and iterations={iterations} at least 1.'
-      )
     self._solver = solver
     self._clip = clip
     self._iterations = iterations

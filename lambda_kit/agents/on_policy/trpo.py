@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 import gin
 from lambda_kit import core
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.agents import naming
 from lambda_kit.agents.on_policy import interfaces
@@ -21,6 +22,7 @@ class TrpoState(NamedTuple):
 
 
 @gin.register
+@ranges.checked
 class Trpo(interfaces.PolicyOptimizer[TrpoState]):
   """One natural gradient step to the border of the trust region, shortened by a line search.
 
@@ -42,15 +44,14 @@ class Trpo(interfaces.PolicyOptimizer[TrpoState]):
   def __init__(
     self,
     solver: core.ConstraintSolver = unconstrained.Unconstrained(),
-    target_kl: float = 0.01,
-    cg_iterations: int = 10,
-    damping: float = 0.1,
-    fisher_every: int = 8,
-    backtracks: int = 10,
-    shrinkage: float = 0.8,
+    target_kl: ranges.Positive = 0.01,
+    cg_iterations: ranges.Count = 10,
+    damping: ranges.NotNegative = 0.1,
+    fisher_every: ranges.Count = 8,
+    backtracks: ranges.Count = 10,
+    shrinkage: ranges.BetweenZeroAndOne = 0.8,
     entropy_scale: float = 0.0,
   ):
-    check_settings('Trpo', target_kl, cg_iterations, damping, fisher_every, backtracks, shrinkage)
     self._solver = solver
     self._target_kl = target_kl
     self._cg_iterations = cg_iterations
@@ -117,18 +118,3 @@ class Trpo(interfaces.PolicyOptimizer[TrpoState]):
       **{f'multiplier/{i}': multiplier for i, multiplier in enumerate(multipliers)},
     )
     return TrpoState(solver_state), unflatten(flat), metrics
-
-
-def check_settings(
-  name: str, target_kl: float, cg_iterations: int, damping: float, fisher_every: int, backtracks: int, shrinkage: float
-) -> None:
-  """Refuses settings of a trust region that make no sense."""
-  if (
-    not (target_kl > 0.0 and damping >= 0.0 and 0.0 < shrinkage < 1.0)
-    or min(cg_iterations, fisher_every, backtracks) < 1
-  ):
-    raise ValueError(
-      f'{name}: target_kl={target_kl} must be positive, damping={damping} not negative, shrinkage={shrinkage} '
-      f'between 0 and 1, and cg_iterations={cg_iterations}, fisher_every={fisher_every} and backtracks={backtracks} '
-      'at least 1.'
-    )

@@ -6,6 +6,7 @@ environment steps for three of the tasks and at 2M for the others.
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any
 
 SG6_STEPS = {
@@ -39,11 +40,12 @@ class Protocol:
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> 'Protocol':
+    """Raises KeyError, TypeError, ValueError or ArithmeticError if something is missing or of the wrong kind."""
     return cls(
       str(value['task']),
       int(value['environment_steps']),
       int(value['evaluation_episodes']),
-      tuple(float(limit) for limit in value['cost_limit']),
+      _limits(value['cost_limit']),
       tuple(sorted((str(name), str(text)) for name, text in value['environment'].items())),
     )
 
@@ -62,6 +64,13 @@ def paper_protocol(task: str) -> Protocol | None:
   """Returns the paper's protocol of a task; None for tasks that are not in the paper."""
   steps = SG6_STEPS['PointPush1'] if task == OBSERVABLE_PUSH else SG6_STEPS.get(task)
   return None if steps is None else Protocol(task, steps, SG6_EPISODES, (SG6_LIMIT,))
+
+
+def _limits(values: Any) -> tuple[float, ...]:
+  limits = tuple(float(limit) for limit in values)
+  if not limits or not all(map(math.isfinite, limits)):
+    raise ValueError(f'cost_limit is {limits}, not finite numbers')
+  return limits
 
 
 def _words(value: Any, show_tuple: Any) -> str:

@@ -31,12 +31,14 @@ from typing import Any
 
 import numpy as np
 
+from lambda_kit import reading
 from lambda_kit.analysis.metrics import physics
 from lambda_kit.analysis.metrics import protocols as protocols_lib
 
 SCHEMA = 'lambda_kit.scores'
 VERSION = 2
 _READ = (1, VERSION)
+_MAX_BYTES = 1 << 26
 
 
 class ScoresError(ValueError):
@@ -79,8 +81,8 @@ class SeedScore:
 
   @classmethod
   def from_json(cls, value: Mapping[str, Any]) -> 'SeedScore':
-    """Raises KeyError, TypeError or ValueError if something is missing or of the wrong kind."""
-    return cls(
+    """Raises KeyError, TypeError, ValueError or ArithmeticError if something is missing or of the wrong kind."""
+    score = cls(
       str(value['task']),
       str(value['algorithm']),
       int(value['seed']),
@@ -89,11 +91,15 @@ class SeedScore:
       _finite(value['episode_return']),
       tuple(map(_finite, value['cost_return'])),
       tuple(map(_finite, value['cost_regret'])),
-      float(value['wall_seconds']),
+      _finite(value['wall_seconds']),
       str(value['config_hash']),
       str(value['workdir']),
       _version(value['mujoco']),
     )
+    costs, limits = len(score.cost_return), len(score.protocol.cost_limit)
+    if len(score.cost_regret) != costs or limits not in (1, costs):
+      raise ValueError(f'{costs} costs, {len(score.cost_regret)} regrets and {limits} limits')
+    return score
 
 
 def dump_scores(scores: Sequence[SeedScore]) -> str:
@@ -117,9 +123,9 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
   """
   path = pathlib.Path(path)
   try:
-    document = json.loads(path.read_text('utf-8'))
-  except ValueError as error:
-    raise ScoresError(f'{path} is not JSON: {error}') from error
+    document = reading.read_json(path, _MAX_BYTES)
+  except reading.RefusedError as error:
+    raise ScoresError(str(error)) from error
   if not isinstance(document, dict) or document.get('schema') != SCHEMA:
     raise ScoresError(f'{path} is not a file of scores: its schema is not {SCHEMA!r}.')
   version = document.get('version')
@@ -127,13 +133,16 @@ def load_scores(path: str | os.PathLike, protocols: Sequence[protocols_lib.Proto
     raise ScoresError(
       f'{path} has version {version!r} of the schema; this reads versions {", ".join(map(str, _READ))}.'
     )
+  rows = document.get('scores', [])
+  if not isinstance(rows, list):
+    raise ScoresError(f'{path} has no list of scores.')
   scores = []
-  for number, row in enumerate(document.get('scores', ()), start=1):
+  for number, row in enumerate(rows, start=1):
     try:
       if version == 1:
         row = {**row, 'mujoco': physics.version_before_records(row['task'])}
       scores.append(SeedScore.from_json(row))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
       raise ScoresError(f'{path}, score {number}: {type(error).__name__}: {error}.') from error
   _check_protocols(path, scores, protocols)
   return scores

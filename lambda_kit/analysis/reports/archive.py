@@ -3,9 +3,13 @@
 import pathlib
 import re
 
+from absl import logging
+
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit.analysis.reports import collection as collection_lib
 
+_MAX_BYTES = 100_000_000
 _MAX_VIDEO_BYTES = 1_000_000
 _KEPT = ('scores.json', 'evaluations.json', 'tables/runs.md', 'tables/calibration.md', 'tables/paired.md')
 
@@ -28,7 +32,7 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     out: Where to copy to. Files of the same names are replaced.
 
   Returns:
-    Names of the files.
+    Names of the files. Those that are too large, or no regular files, are left out with a warning.
   """
   pictures = sorted((report_folder / 'figures').glob('learning_curves_*.png'))
   kept = {pathlib.PurePath(name).name: report_folder / name for name in _KEPT if (report_folder / name).exists()}
@@ -37,17 +41,25 @@ def write_archive(collected: collection_lib.Collection, report_folder: pathlib.P
     name = re.sub(r'[^a-z0-9]+', '_', f'{group.task} {group.algorithm}'.lower()).strip('_')
     folder = group.runs[0].folder
     kept[f'config/{name}.gin'] = folder / 'config.gin'
-    prediction, video = folder / 'prediction.png', folder / 'video.mp4'
-    if prediction.exists():
+    if (prediction := folder / 'prediction.png').exists():
       kept[f'{name}_prediction.png'] = prediction
-      if video.exists() and video.stat().st_size < _MAX_VIDEO_BYTES:
-        kept[f'{name}.mp4'] = video
+      kept[f'{name}.mp4'] = folder / 'video.mp4'
     for run in group.runs:
-      calibrations = sorted((run.folder / 'evaluation').glob('*-calibration.json'))  # In order of steps.
-      if calibrations:
+      results = run.folder / 'evaluation'
+      calibrations = sorted(results.glob('*-calibration.json'))  # In order of steps.
+      if calibrations and not results.is_symlink():
         kept[f'calibration/{name}_seed{run.identity.seed}.json'] = calibrations[-1]
         if run is group.runs[0]:
           kept[f'{name}_calibration.png'] = calibrations[-1].with_suffix('.png')
+  written = []
   for name, source in kept.items():
-    files.write_atomically(out / name, source.read_bytes())
-  return list(kept)
+    try:
+      content = reading.read_bytes(source, _MAX_VIDEO_BYTES if source.suffix == '.mp4' else _MAX_BYTES)
+    except FileNotFoundError:
+      continue
+    except (OSError, reading.RefusedError) as error:
+      logging.warning('Left out of the archive: %s', error)
+      continue
+    files.write_atomically(out / name, content)
+    written.append(name)
+  return written

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from lambda_kit.analysis import certificate as certificate_lib
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import plain_table
+from lambda_kit.analysis.reports import run_logs
 from lambda_kit.analysis.reports import run_table
-from lambda_kit.analysis.reports import runs as runs_lib
 
 _HEAD = (
   'task',
@@ -85,7 +85,7 @@ def _certified(
   )
 
 
-def _held_out(held_out: runs_lib.HeldOut, constraint: int) -> tuple[str, ...]:
+def _held_out(held_out: run_logs.HeldOut, constraint: int) -> tuple[str, ...]:
   figures = held_out.figures[constraint]
   shown = lambda name: f'{figures[name]:.3g}' if name in figures else plain_table.MISSING
   raw = plain_table.MISSING

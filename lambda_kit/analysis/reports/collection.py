@@ -89,15 +89,20 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
     by_task[run.identity.task].append(run)
   for task, task_runs in by_task.items():
     protocol = _choose_protocol(task, task_runs)
+    num_costs = _choose_num_costs([run for run in task_runs if run.identity.protocol == protocol])
     by_algorithm: dict[str, list[runs_lib.Run]] = collections.defaultdict(list)
     for run in task_runs:
-      if run.identity.protocol == protocol:
+      differences = protocol.differences(run.identity.protocol)
+      if run.score is not None and len(run.score.cost_return) != num_costs:
+        differences.append(f'it has {len(run.score.cost_return)} costs instead of {num_costs}')
+      if not differences:
         by_algorithm[run.identity.algorithm].append(run)
       else:
         refused.append(run)
-        differences = '; '.join(protocol.differences(run.identity.protocol))
         problems.append(
-          problems_lib.Problem(problems_lib.OTHER_PROTOCOL, run.workdir, f'left out of {task}: {differences}')
+          problems_lib.Problem(
+            problems_lib.OTHER_PROTOCOL, run.workdir, f'left out of {task}: {"; ".join(differences)}'
+          )
         )
     _report_physics(task, by_algorithm, problems)
     for algorithm, algorithm_runs in by_algorithm.items():
@@ -109,10 +114,20 @@ def collect(runs: Sequence[runs_lib.Run], problems: Sequence[problems_lib.Proble
 
 
 def _choose_protocol(task: str, runs: Sequence[runs_lib.Run]) -> protocols_lib.Protocol:
-  """Returns the paper's protocol if any run has it, else that of most runs, and of those the longest."""
+  """Returns the paper's protocol if any run has it, else that of most runs, and of those the longest.
+
+  Runs with a score choose, if there are any: others may have crashed on their first steps.
+  """
   paper = protocols_lib.paper_protocol(task)
-  counts = collections.Counter(run.identity.protocol for run in runs)
+  voters = [run for run in runs if run.score is not None] or runs
+  counts = collections.Counter(run.identity.protocol for run in voters)
   return max(counts, key=lambda protocol: (protocol == paper, counts[protocol], protocol.environment_steps))
+
+
+def _choose_num_costs(runs: Sequence[runs_lib.Run]) -> int | None:
+  """Returns C of most runs with a score; None if no run has one."""
+  counts = collections.Counter(len(run.score.cost_return) for run in runs if run.score is not None)
+  return max(counts, key=lambda num_costs: counts[num_costs], default=None)
 
 
 def _report_physics(

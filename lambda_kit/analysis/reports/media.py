@@ -5,6 +5,7 @@ import dataclasses
 import math
 import pathlib
 
+from lambda_kit import reading
 from lambda_kit.analysis.reports import collection as collection_lib
 from lambda_kit.analysis.reports import runs as runs_lib
 
@@ -45,10 +46,9 @@ def choose(
     if (path := path_of(run)) is None:
       continue
     try:
-      size = path.stat().st_size
-      if size <= budget:
-        chosen.append(Medium(run, algorithm, path, path.read_bytes()))
-        budget -= size
-    except OSError:  # It existed a moment ago; a run may be replacing it.
+      content = reading.read_bytes(path, budget)
+    except (OSError, reading.RefusedError):  # Too large; or a run is replacing it.
       continue
+    chosen.append(Medium(run, algorithm, path, content))
+    budget -= len(content)
   return chosen

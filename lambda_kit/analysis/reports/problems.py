@@ -14,6 +14,7 @@ SEVERAL_PHYSICS = 'several versions of MuJoCo'
 CHANGED_CONFIGURATION = 'configuration changed on the way'
 DUPLICATE_SEED = 'duplicate seed'
 MISSING_SEED = 'missing seed'
+NOT_DRAWN = 'figure left out'
 NO_RUNS = 'no runs'
 
 

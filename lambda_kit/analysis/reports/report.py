@@ -1,14 +1,18 @@
 """The whole report: from a folder of runs to scores, tables, figures and the page."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+import dataclasses
 import datetime
+import functools
 import json
 import os
 import pathlib
 
 from matplotlib import figure as mpl_figure
+from matplotlib import rc_context
 
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit.analysis import drawing
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import calibration_table
@@ -18,11 +22,13 @@ from lambda_kit.analysis.reports import learner_figures
 from lambda_kit.analysis.reports import media
 from lambda_kit.analysis.reports import page
 from lambda_kit.analysis.reports import paired_table
+from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import run_table
 from lambda_kit.analysis.reports import runs as runs_lib
 from lambda_kit.analysis.reports import score_tables
 from lambda_kit.analysis.reports import statistics_figures
 from lambda_kit.analysis.reports import summary as summary_lib
+from lambda_kit.analysis.reports import svg
 
 _FORMATS = {
   'md': score_tables.to_markdown,
@@ -32,6 +38,9 @@ _FORMATS = {
 }
 _TASKS_IN_A_FIGURE = 6
 _STRIP_BYTES = 16_000_000  # Budget for pictures of predictions on the page.
+_SVG_BYTES = 16_000_000  # Of one of them.
+
+Draw = Callable[[], mpl_figure.Figure | None]
 
 
 def write_report(
@@ -76,10 +85,18 @@ def write_report(
   for table in tables:
     for form, to_text in _FORMATS.items():
       write(f'tables/{table.name}.{form}', to_text(table))
-  figures = []
-  for name, caption, figure in _figures(collected, summaries, colors):
-    figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
-    written += [f'figures/{name}.png', f'figures/{name}.svg']
+  figures: list[page.Figure] = []
+  problems = list(collected.problems)
+  with rc_context({'text.parse_math': False}):  # Names of tasks are text.
+    for name, caption, draw in _figures(collected, summaries, colors):
+      try:
+        if (figure := draw()) is not None:
+          figures.append(page.Figure(name, caption, drawing.save(figure, out / 'figures', name)))
+      except OSError:
+        raise
+      except Exception as error:  # Such as: too many tasks for a picture. The numbers are worth a report.
+        message = reading.one_line(f'it could not be drawn: {type(error).__name__}: {error}')
+        problems.append(problems_lib.Problem(problems_lib.NOT_DRAWN, name, message))
   strips: list[page.Figure] = []
   predictions = {
     run.prediction.picture: run.prediction for run, _, _ in run_table.all_runs(collected) if run.prediction is not None
@@ -87,8 +104,13 @@ def write_report(
   picture_of = lambda run: None if run.prediction is None else run.prediction.picture
   for medium in media.choose(collected, picture_of, _STRIP_BYTES):
     name = f'prediction_{1 + len(strips)}'
-    strips.append(_copy_strip(medium, predictions[medium.path].describe(), out / 'figures', name))
-    written += [f'figures/{name}.png', f'figures/{name}.svg']
+    try:
+      strips.append(_copy_strip(medium, predictions[medium.path].describe(), out / 'figures', name))
+    except (ValueError, FileNotFoundError) as error:
+      where = f'{medium.run.workdir}/prediction.svg'
+      problems.append(problems_lib.Problem(problems_lib.UNREADABLE, where, reading.one_line(f'{error}; left out')))
+  written += [f'figures/{figure.name}.{form}' for figure in (*figures, *strips) for form in ('png', 'svg')]
+  collected = dataclasses.replace(collected, problems=tuple(problems))
   write('scores.json', records.dump_scores(collected.scores()))
   write('evaluations.json', run_table.to_json(collected))
   write('tables/runs.md', run_table.to_markdown(collected))
@@ -118,79 +140,79 @@ def overview(collected: collection_lib.Collection) -> str:
 
 def _figures(
   collected: collection_lib.Collection, summaries: list[summary_lib.Summary], colors: drawing.Colors
-) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
-  """Yields name, caption and figure of everything that can be drawn."""
-  made: list[tuple[str, str, mpl_figure.Figure | None]] = []
+) -> Iterator[tuple[str, str, Draw]]:
+  """Yields name and caption of every figure, and a function that draws it if there is something to draw."""
+  of = functools.partial
   for i in range(0, len(collected.tasks), _TASKS_IN_A_FIGURE):
     tasks = collected.tasks[i : i + _TASKS_IN_A_FIGURE]
-    made.append(
-      (
-        f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}',
-        'Learning curves: medians and 5-95 percentiles over seeds; the limit is red.',
-        comparison_figures.learning_curves(collected, tasks, colors),
-      )
+    yield (
+      f'learning_curves_{1 + i // _TASKS_IN_A_FIGURE}',
+      'Learning curves: medians and 5-95 percentiles over seeds; the limit is red.',
+      of(comparison_figures.learning_curves, collected, tasks, colors),
     )
   for summary in summaries:
-    prefix = summary.name.lower().replace(' ', '_')
-    scores = summary_lib.normalized_scores(collected, summary)
-    ratios = comparison_figures.sample_efficiencies(collected, summary)
-    made += [
-      (
-        f'{prefix}_trade_off',
-        f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
-        comparison_figures.trade_off(summary, colors),
-      ),
-      (
-        f'{prefix}_sample_efficiency',
-        f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
-        'within the limit by then. Hatched bars are bounds.',
-        comparison_figures.sample_efficiency(ratios, colors),
-      ),
-      (
-        f'{prefix}_aggregates',
-        f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
-        statistics_figures.aggregates(scores, colors),
-      ),
-      (
-        f'{prefix}_profiles',
-        f'{summary.name}: performance profiles with 95% intervals.',
-        statistics_figures.profiles(scores, colors),
-      ),
-    ]
-  made += [
-    (
-      'predicted_cost',
-      'Costs of an agent step: imagined by the model, and observed in training.',
-      learner_figures.predicted_cost(collected, colors),
-    ),
-    (
-      'held_out',
-      'Calibration in training: costs of the next H steps in new episodes, forecast and bounded, relative to those '
-      'observed; averages over about 20 episodes and over constraints. Corrections and shares of the budget follow.',
-      learner_figures.held_out(collected, colors),
-    ),
-    (
-      'multipliers',
-      'Multipliers, and the penalty in the loss of the policy.',
-      learner_figures.multipliers(collected, colors),
-    ),
-    ('disagreement', 'Disagreement of posterior samples.', learner_figures.disagreement(collected, colors)),
-    (
-      'prediction_error',
-      'Errors of open-loop predictions, and of the persistence baseline: the last observation, repeated.',
-      learner_figures.prediction_error(collected, colors),
-    ),
-  ]
-  for name, caption, figure in made:
-    if figure is not None:
-      yield name, caption, figure
+    yield from _summary_figures(collected, summary, colors)
+  yield (
+    'predicted_cost',
+    'Costs of an agent step: imagined by the model, and observed in training.',
+    of(learner_figures.predicted_cost, collected, colors),
+  )
+  yield (
+    'held_out',
+    'Calibration in training: costs of the next H steps in new episodes, forecast and bounded, relative to those '
+    'observed; averages over about 20 episodes and over constraints. Corrections and shares of the budget follow.',
+    of(learner_figures.held_out, collected, colors),
+  )
+  yield (
+    'multipliers',
+    'Multipliers, and the penalty in the loss of the policy.',
+    of(learner_figures.multipliers, collected, colors),
+  )
+  yield 'disagreement', 'Disagreement of posterior samples.', of(learner_figures.disagreement, collected, colors)
+  yield (
+    'prediction_error',
+    'Errors of open-loop predictions, and of the persistence baseline: the last observation, repeated.',
+    of(learner_figures.prediction_error, collected, colors),
+  )
+
+
+def _summary_figures(
+  collected: collection_lib.Collection, summary: summary_lib.Summary, colors: drawing.Colors
+) -> Iterator[tuple[str, str, Draw]]:
+  prefix = summary.name.lower().replace(' ', '_')
+  scores = summary_lib.normalized_scores(collected, summary)
+  yield (
+    f'{prefix}_trade_off',
+    f'{summary.name}: normalised metrics, averaged over tasks and scaled to [0, 1].',
+    functools.partial(comparison_figures.trade_off, summary, colors),
+  )
+  yield (
+    f'{prefix}_sample_efficiency',
+    f'{summary.name}: steps to match the return of LAMBDA; whether costs were '
+    'within the limit by then. Hatched bars are bounds.',
+    lambda: comparison_figures.sample_efficiency(comparison_figures.sample_efficiencies(collected, summary), colors),
+  )
+  yield (
+    f'{prefix}_aggregates',
+    f'{summary.name}: normalised returns over all seeds and tasks, with 95% intervals.',
+    functools.partial(statistics_figures.aggregates, scores, colors),
+  )
+  yield (
+    f'{prefix}_profiles',
+    f'{summary.name}: performance profiles with 95% intervals.',
+    functools.partial(statistics_figures.profiles, scores, colors),
+  )
 
 
 def _copy_strip(medium: media.Medium, description: str, folder: pathlib.Path, name: str) -> page.Figure:
-  """Copies the picture of a run's prediction, in both formats, to the report's figures."""
+  """Copies the picture of a run's prediction, in both formats, to the report's figures.
+
+  Raises a ValueError if the SVG is none that can be shown.
+  """
   run = medium.run
+  vector = svg.clean(reading.read_bytes(medium.path.with_suffix('.svg'), _SVG_BYTES))
   files.write_atomically(folder / f'{name}.png', medium.content)
-  files.write_atomically(folder / f'{name}.svg', medium.path.with_suffix('.svg').read_bytes())
+  files.write_atomically(folder / f'{name}.svg', vector)
   caption = f'{run.identity.task}, {medium.algorithm}, seed {run.identity.seed}. {description}.'
   return page.Figure(name, caption, medium.content)
 
@@ -199,11 +221,11 @@ def _remove_stale(out: pathlib.Path, written: list[str]) -> None:
   """Removes files of an earlier report that this one didn't write, and records those that it wrote."""
   manifest = out / 'manifest.json'
   try:
-    earlier = json.loads(manifest.read_text('utf-8'))
+    earlier = reading.read_json(manifest)
   except (OSError, ValueError):
     earlier = []
-  for name in set(earlier if isinstance(earlier, list) else ()) - set(written):
-    path = out / str(name)
+  for name in set(map(str, earlier if isinstance(earlier, list) else ())) - set(written):
+    path = out / name
     if path.resolve().is_relative_to(out.resolve()):
       path.unlink(missing_ok=True)
   files.write_atomically(manifest, (json.dumps(sorted(written), indent=1) + '\n').encode())

@@ -11,6 +11,7 @@ from lambda_kit.analysis.reports import summary as summary_lib
 
 _DIGITS = 3
 _MISSING = '—'
+_FORMULA = ('=', '+', '-', '@', '\t', '\r')  # What one begins with.
 _MATH = {
   False: (r'\hat{J}(\pi)', r'\hat{J}_c(\pi)', r'\rho_c(\pi)'),
   True: (r'\bar{J}(\pi)', r'\bar{J}_c(\pi)', r'\bar{\rho}_c(\pi)'),
@@ -118,7 +119,10 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-  """Returns a record for each task and algorithm; 'best' names the metrics in which it is the best."""
+  """Returns a record for each task and algorithm; 'best' names the metrics in which it is the best.
+
+  Names that a spreadsheet would compute are quoted.
+  """
   output = io.StringIO()
   writer = csv.writer(output, lineterminator='\n')
   names = [name.replace(' ', '_') for name in summary_lib.METRICS]
@@ -127,8 +131,28 @@ def to_csv(table: Table) -> str:
     for algorithm, numbers in zip(table.algorithms, line.cells):
       if numbers is not None:
         best = ' '.join(name for name, number in zip(names, numbers) if number.best)
-        writer.writerow([line.name, algorithm, *('' if math.isnan(n.value) else repr(n.value) for n in numbers), best])
+        writer.writerow(
+          [
+            _as_text(line.name),
+            _as_text(algorithm),
+            *('' if math.isnan(n.value) else repr(n.value) for n in numbers),
+            best,
+          ]
+        )
   return output.getvalue()
+
+
+def _as_text(name: str) -> str:
+  """A name that spreadsheets don't take for a formula, which could open files and addresses."""
+  return f"'{name}" if name.startswith(_FORMULA) and not _is_number(name) else name
+
+
+def _is_number(text: str) -> bool:
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True
 
 
 def to_html(table: Table) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import gin
 from lambda_kit import core
 from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
 from lambda_kit.environments.processes import process as process_lib
@@ -19,10 +20,13 @@ from lambda_kit.environments.processes import worker as worker_lib
 
 
 class EnvironmentFailure(errors.UserError):
-  """An environment raised an error or hung, or its process died. The message says which and, if known, where."""
+  """An environment raised an error or hung, or its process died. The first line of the message says which, the others
+  where, if it is known.
+  """
 
 
 @gin.register
+@ranges.checked
 class IsolatedEnvironment(core.Environment):
   """Runs an environment in another process. Its episodes are the same, to the bit.
 
@@ -37,8 +41,8 @@ class IsolatedEnvironment(core.Environment):
     self,
     seed: int,
     environment_factory: core.EnvironmentFactory,
-    step_timeout: float = 60.0,
-    start_timeout: float = 300.0,
+    step_timeout: ranges.Positive = 60.0,
+    start_timeout: ranges.Positive = 300.0,
   ):
     """Starts the process and waits until the environment is built.
 
@@ -52,8 +56,6 @@ class IsolatedEnvironment(core.Environment):
     Raises:
       EnvironmentFailure: The environment could not be built.
     """
-    if not (step_timeout > 0 and start_timeout > 0):
-      raise ValueError(f'Time-outs must be positive, got {step_timeout} and {start_timeout}.')
     self._step_timeout = step_timeout
     self._start_timeout = start_timeout
     self._start = worker_lib.Start(factories.pack(environment_factory), (seed,), first_index=0, num_environments=1)
@@ -73,7 +75,7 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self.close()
       raise EnvironmentFailure(
-        f'The environment could not be built (start_timeout = {start_timeout} s).\n{failure}'
+        f'The environment could not be built (start_timeout = {start_timeout} s): {failure}'
       ) from None
     except BaseException:
       self.close()
@@ -175,7 +177,7 @@ class IsolatedEnvironment(core.Environment):
     except process_lib.WorkerFailure as failure:
       self._drop_worker()
       raise EnvironmentFailure(
-        f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s).\n{failure}'
+        f'{self.task_name} failed in its process (step_timeout = {self._step_timeout} s): {failure}'
       ) from None
     except BaseException:
       self._drop_worker()  # Interrupted: its late answer would be mistaken for the next command's.

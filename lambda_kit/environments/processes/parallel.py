@@ -124,7 +124,7 @@ class ParallelEnvironments:
       try:
         started.append(worker.wait_until_started())
       except process_lib.WorkerFailure as failure:
-        raise WorkerError(f'{_name(rows)} could not be built.\n{failure}') from None
+        raise WorkerError(f'{_name(rows)} could not be built: {failure}') from None
     self._specs = started[0].specs[0]
     for index, other in enumerate(specs for one in started for specs in one.specs):
       if other != self._specs:
@@ -272,7 +272,7 @@ class ParallelEnvironments:
     while True:
       if self._restarts >= self._max_restarts:
         raise WorkerError(
-          f'{_name(rows)} failed, after max_restarts={self._max_restarts} workers had been replaced.\n{failure}'
+          f'{_name(rows)} failed, after max_restarts={self._max_restarts} workers had been replaced: {failure}'
         )
       self._restarts += 1
       logging.warning(

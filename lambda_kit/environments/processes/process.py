@@ -19,7 +19,7 @@ _TRACE_SECONDS = 1.0  # For a hanging worker to write its stack trace.
 
 
 class WorkerFailure(Exception):
-  """A worker failed. The message says how, with the traceback if there is one."""
+  """A worker failed. The first line of the message says how; the traceback follows, if there is one."""
 
 
 class WorkerProcess:

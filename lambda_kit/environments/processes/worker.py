@@ -24,6 +24,7 @@ from dm_env import specs as dm_specs
 import numpy as np
 
 from lambda_kit import core
+from lambda_kit import errors
 from lambda_kit import signals
 from lambda_kit import types
 from lambda_kit.environments.processes import factories
@@ -153,9 +154,11 @@ def main(connection_fd: int, memory_fd: int, trace_fd: int) -> None:
   threading.Thread(target=_exit_with_parent, args=(connection_fd,), daemon=True).start()
   try:
     _serve(connection, memory_fd)
-  except BaseException:  # Environments can raise anything, SystemExit included.
+  except BaseException as error:  # Environments can raise anything, SystemExit included.
+    name = '' if isinstance(error, errors.UserError) else f'{type(error).__name__}: '
+    sentence = (str(error).splitlines() or [''])[0]
     try:
-      send_long(connection, FAILED, traceback.format_exc().encode())
+      send_long(connection, FAILED, f'{name}{sentence}\n{traceback.format_exc()}'.encode())
     except OSError:
       pass  # The parent is gone.
     raise SystemExit(1) from None

@@ -6,6 +6,8 @@ from dm_env import specs
 import numpy as np
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit.environments import episodic
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import camera as camera_lib
@@ -22,6 +24,7 @@ _SOURCES = ('image', 'vector')
 
 
 @gin.register
+@ranges.checked
 class SafetyGymnasium(episodic.EpisodicEnvironment):
   """A navigation task of safety-gymnasium.
 
@@ -49,20 +52,20 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     task: str,
     observations: Sequence[str] = ('image',),
     constraints: Sequence[str] = ('sum',),
-    lidar_powers: Sequence[float] = (),
-    image_size: int = 64,
+    lidar_powers: Sequence[ranges.Positive] = (),
+    image_size: ranges.Count = 64,
     original_camera: bool = False,
-    multisampling: int | None = None,
+    multisampling: ranges.Whole | None = None,
     reflections: bool = True,
-    box_alpha: float = 1.0,
-    episode_length: int | None = None,
-    frameskip_probability: float = 1.0,
+    box_alpha: ranges.Share = 1.0,
+    episode_length: ranges.Count | None = None,
+    frameskip_probability: ranges.PositiveShare = 1.0,
   ):
     observations = tuple(observations)
     if not observations or any(name not in _SOURCES for name in observations):
-      raise ValueError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
+      raise errors.SetupError(f'SafetyGymnasium.observations must be among {_SOURCES}, got {observations}.')
     if not constraints:
-      raise ValueError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
+      raise errors.SetupError("SafetyGymnasium.constraints is empty; ('sum',) constrains the total cost.")
     super().__init__(seed, task, tuple(constraints))
     self._simulation = simulation_lib.Simulation(
       task, episode_length=episode_length, frameskip_probability=frameskip_probability
@@ -70,10 +73,8 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     self._task = self._simulation.task
     self._observations = observations
     self._lidar_powers = np.asarray(lidar_powers, float)
-    if self._lidar_powers.ndim != 1 or not np.all(self._lidar_powers > 0):
-      raise ValueError(f'SafetyGymnasium.lidar_powers must be a tuple of positive numbers, got {lidar_powers!r}.')
     if self._lidar_powers.size and self._simulation.num_lidar_readings is None:
-      raise ValueError(
+      raise errors.SetupError(
         f'SafetyGymnasium.lidar_powers: {task} has an observation of its own, and which of its entries are '
         'lidar readings is unknown. Leave lidar_powers empty: ().'
       )
@@ -163,14 +164,16 @@ class SafetyGymnasium(episodic.EpisodicEnvironment):
     for name in self.constraint_names:
       if not any(_belongs(term, name) for term in terms):
         known = sorted({term.removeprefix('cost_').split('_')[0] for term in terms})
-        raise ValueError(
+        raise errors.SetupError(
           f'SafetyGymnasium.constraints: {self._simulation.task_id} has no cost {name!r}; it has {known}.'
         )
 
   def _find_camera_pose(self) -> tuple[Sequence[float], float]:
     robot = self._task.agent_name
     if robot not in ORIGINAL_CAMERAS:
-      raise ValueError(f'The original Safety-Gym has no robot {robot!r}; set SafetyGymnasium.original_camera = False.')
+      raise errors.SetupError(
+        f'The original Safety-Gym has no robot {robot!r}; set SafetyGymnasium.original_camera = False.'
+      )
     return ORIGINAL_CAMERAS[robot]
 
   def _adjust_world(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from lambda_kit import errors
 from lambda_kit.environments.safety_gym import loading
 
 
@@ -25,7 +26,7 @@ def make(task: str, **options: Any) -> 'TimeLimit':
   known = loading.tasks()
   if task not in known:
     near = difflib.get_close_matches(task, known, n=3, cutoff=0.4)
-    raise ValueError(
+    raise errors.SetupError(
       f'Neither gymnasium nor safety-gymnasium has a task {task!r}.'
       + (f' Did you mean {", ".join(near)}?' if near else '')
     )

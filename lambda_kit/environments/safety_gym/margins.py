@@ -1,10 +1,13 @@
 """How far costs are away, as functions of the observation."""
 
 import gin
+from lambda_kit import errors
+from lambda_kit import ranges
 from lambda_kit import types
 
 
 @gin.register
+@ranges.checked
 class HazardLidar:
   """The distance in metres to the edge of the nearest hazard, from the lidar of hazards.
 
@@ -13,7 +16,12 @@ class HazardLidar:
   """
 
   def __init__(
-    self, first: int = 28, num_bins: int = 16, max_distance: float = 3.0, radius: float = 0.2, farthest: float = 1.0
+    self,
+    first: ranges.Whole = 28,
+    num_bins: ranges.Count = 16,
+    max_distance: ranges.Positive = 3.0,
+    radius: ranges.NotNegative = 0.2,
+    farthest: ranges.Positive = 1.0,
   ):
     """By default, of Point's goal tasks.
 
@@ -24,8 +32,8 @@ class HazardLidar:
       radius: Of a hazard, in metres.
       farthest: Larger distances count as this one, so that models attend to what is near.
     """
-    if not 0.0 < farthest <= max_distance - radius:
-      raise ValueError(
+    if farthest > max_distance - radius:
+      raise errors.SetupError(
         f'HazardLidar.farthest = {farthest} must be positive, and at most {max_distance - radius:g}, beyond which the '
         'lidar sees nothing.'
       )
@@ -35,7 +43,7 @@ class HazardLidar:
   def __call__(self, observation: types.Observation) -> types.Array:
     """Maps 'vector' [..., D] to margins [..., 1]."""
     if 'vector' not in observation or observation['vector'].shape[-1] < self._readings.stop:
-      raise ValueError(
+      raise errors.SetupError(
         f'HazardLidar reads entries {self._readings.start} to {self._readings.stop - 1} of the vector, which this '
         'environment does not observe: choose a size for vectors, or --parts=observe_both.'
       )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lambda_kit import errors
 from lambda_kit.environments import opengl
 from lambda_kit.environments.safety_gym import costs as costs_lib
 from lambda_kit.environments.safety_gym import loading
@@ -37,8 +38,6 @@ class Simulation:
   """
 
   def __init__(self, task_id: str, episode_length: int | None = None, frameskip_probability: float = 1.0):
-    if not 0 < frameskip_probability <= 1:
-      raise ValueError(f'frameskip_probability must be in (0, 1], got {frameskip_probability}.')
     spec = find_task(task_id)
     from safety_gymnasium import builder
 
@@ -163,7 +162,7 @@ def find_task(task_id: str) -> loading.TaskSpec:
   if task_id in known:
     return known[task_id]
   near = difflib.get_close_matches(task_id, known, n=3, cutoff=0.4)
-  raise ValueError(
+  raise errors.SetupError(
     f'There is no safety-gymnasium task {task_id!r}.'
     + (f' Did you mean {", ".join(near)}?' if near else '')
     + ' (Images are a matter of `observations`, not of the task id.)'

@@ -5,6 +5,7 @@ The header's metadata hold a SHA-256 of the rest of the file, so that every flip
 
 from collections.abc import Iterator, Mapping
 import hashlib
+import math
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from lambda_kit import reading
 from lambda_kit.training.checkpoints import errors
 
 # By name in safetensors.
@@ -41,6 +43,7 @@ _KEY = 'sha256'
 _MARK = f'"{_KEY}":"'.encode()
 _DIGITS = 64
 
+_MAX_OTHER_BYTES = 1 << 28  # Beyond twice the expected arrays: names, and others that an error can describe.
 _MAX_NAMED = 5  # Differences named in one message.
 
 
@@ -92,13 +95,16 @@ def load_arrays(path: str | os.PathLike, like: Any) -> Any:
     MismatchError: It holds arrays of other names, shapes or dtypes.
   """
   path = pathlib.Path(path)
-  content = _read_checked(path)
-  found = {}
-  for name, tensor in safetensors.deserialize(content):
-    dtype = _DTYPES[tensor['dtype']]
-    # `frombuffer` returns a view, which is read-only under some versions of safetensors.
-    found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
   expected = {name: _field(leaf) for name, leaf in _named_leaves(like)}
+  content = _read_checked(path, _max_bytes(expected))
+  found = {}
+  try:
+    for name, tensor in safetensors.deserialize(content):
+      dtype = _DTYPES[tensor['dtype']]
+      # `frombuffer` returns a view, which is read-only under some versions of safetensors.
+      found[name] = np.frombuffer(tensor['data'], dtype).reshape(tensor['shape']).copy()
+  except (safetensors.SafetensorError, KeyError, ValueError) as error:
+    raise errors.DamagedError(f'{path} was not written by lambda_kit: {type(error).__name__}: {error}') from error
   differences = _differences({name: _field(array) for name, array in found.items()}, expected)
   if differences:
     more = len(differences) - _MAX_NAMED
@@ -133,10 +139,23 @@ def _differences(found: Mapping[str, _Field], expected: Mapping[str, _Field]) ->
   return differences
 
 
-def _read_checked(path: pathlib.Path) -> bytes:
+def _max_bytes(expected: Mapping[str, _Field]) -> int:
+  """Bytes that are read for these arrays. Larger files, which may not fit into memory, hold others."""
+  sizes = (math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in expected.values())
+  return _MAX_OTHER_BYTES + 2 * sum(sizes)
+
+
+def _read_checked(path: pathlib.Path, max_bytes: int) -> bytes:
   """Reads a whole file, and verifies its checksum before any of it is used."""
   with errors.missing_is_damage(path):
-    content = path.read_bytes()
+    with reading.open_regular(path, follow_links=True) as file:
+      size = os.fstat(file.fileno()).st_size
+      if size > max_bytes:
+        raise errors.MismatchError(
+          f'{path} has {size:,} bytes, more than twice those of the arrays of this run. Use the configuration that '
+          'the file was written with.'
+        )
+      content = file.read(max_bytes)
   end = 8 + int.from_bytes(content[:8], 'little')  # The header, after its own size.
   mark = content.find(_MARK, 8, end)
   if mark < 0:

@@ -6,6 +6,7 @@ import errno
 import pathlib
 
 from lambda_kit import errors
+from lambda_kit import reading
 
 
 class CheckpointError(errors.UserError, ValueError):
@@ -21,6 +22,15 @@ class MismatchError(CheckpointError):
 
 
 @contextlib.contextmanager
+def wrong_content_is_damage(path: pathlib.Path) -> Iterator[None]:
+  """Turns what comes of a value that is missing or of the wrong kind into `DamagedError`."""
+  try:
+    yield
+  except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    raise DamagedError(f'{path} does not hold what was written to it ({type(error).__name__}: {error})') from error
+
+
+@contextlib.contextmanager
 def missing_is_damage(path: pathlib.Path) -> Iterator[None]:
   """Turns read errors into `DamagedError`, except those that are not the file's fault, such as missing permissions."""
   try:
@@ -29,6 +39,8 @@ def missing_is_damage(path: pathlib.Path) -> Iterator[None]:
     raise DamagedError(f'{path} is missing') from error
   except IsADirectoryError as error:
     raise DamagedError(f'{path} is a folder') from error
+  except reading.RefusedError as error:
+    raise DamagedError(f'{path} is no file of ours: {error.reason}') from error
   except OSError as error:
     if error.errno != errno.EIO:
       raise

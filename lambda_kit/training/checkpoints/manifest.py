@@ -3,16 +3,21 @@
 from collections.abc import Mapping
 import dataclasses
 import hashlib
+import os
 import pathlib
+import re
 from typing import Any
 
+from lambda_kit import reading
 from lambda_kit.training.checkpoints import errors
+from lambda_kit.training.checkpoints import scores
 from lambda_kit.training.checkpoints import sealed
 
 NAME = 'manifest.json'
 
 _FORMAT = 'lambda_kit checkpoint'
 _VERSION = 1
+_FILE_NAME = re.compile(r'\w[\w.]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +53,15 @@ def read(folder: pathlib.Path) -> Manifest:
     CheckpointError: It has another version of the format.
   """
   content = sealed.read(folder / NAME, _FORMAT, _VERSION, 'Resume with the version of lambda_kit that wrote it.')
-  return Manifest(content['step'], content['score'], entries(content['files']), content.get('run_id'))
+  with errors.wrong_content_is_damage(folder / NAME):
+    return Manifest(content['step'], scores.check(content['score']), entries(content['files']), content.get('run_id'))
 
 
 def entries(content: Mapping[str, Any]) -> dict[str, Entry]:
-  """Reads entries from JSON, by file name."""
+  """Reads entries from JSON, by file name. Raises a ValueError for a name that could lead out of the folder."""
+  for name in content:
+    if not _FILE_NAME.fullmatch(name):
+      raise ValueError(f'{name!r} is not the name of a file')
   return {name: Entry(**entry) for name, entry in content.items()}
 
 
@@ -61,10 +70,10 @@ def verify(folder: pathlib.Path, expected: Mapping[str, Entry], source: str = NA
   for name, entry in expected.items():
     path = folder / name
     with errors.missing_is_damage(path):
-      size = path.stat().st_size
-      if size != entry.size:
-        raise errors.DamagedError(f'{path} has {size} bytes instead of {entry.size}')
-      with open(path, 'rb') as file:
+      with reading.open_regular(path, follow_links=True) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != entry.size:
+          raise errors.DamagedError(f'{path} has {size} bytes instead of {entry.size}')
         checksum = hashlib.file_digest(file, 'sha256').hexdigest()
     if checksum != entry.sha256:
       raise errors.DamagedError(f'{path} has another checksum than {source} says')

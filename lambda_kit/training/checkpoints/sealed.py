@@ -6,6 +6,7 @@ import json
 import pathlib
 from typing import Any
 
+from lambda_kit import reading
 from lambda_kit.training.checkpoints import errors
 
 _KEY = 'sha256'
@@ -31,20 +32,20 @@ def read(path: pathlib.Path, format_name: str, version: int, remedy: str) -> dic
     CheckpointError: It has another version of the format.
   """
   with errors.missing_is_damage(path):
-    text = path.read_bytes()
+    text = reading.read_bytes(path, reading.MAX_BYTES, follow_links=True)
   try:
-    content = json.loads(text)
+    content = reading.parse_json(text)
   except ValueError as error:
-    raise errors.DamagedError(f'{path} ({len(text)} bytes) is not JSON: {error}') from error
+    raise errors.DamagedError(f'{path} ({len(text)} bytes): {error}') from error
   if not isinstance(content, dict) or content.get('format') != format_name:
     raise errors.DamagedError(f'{path} is not marked as the file of a {format_name}')
   checked = {key: value for key, value in content.items() if key != _KEY}
   # Compares bytes, not values: JSON has many texts for one value, and only one of them was written.
   if text != _dump({**checked, _KEY: _checksum(checked)}):
     raise errors.DamagedError(f'{path}: its checksum does not match its content')
-  if content['version'] != version:
+  if content.get('version') != version:
     raise errors.CheckpointError(
-      f'{path} has version {content["version"]} of the format, and this code reads version {version}. {remedy}'
+      f'{path} has version {content.get("version")} of the format, and this code reads version {version}. {remedy}'
     )
   return checked
 

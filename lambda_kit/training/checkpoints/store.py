@@ -24,6 +24,7 @@ from typing import Any
 from absl import logging
 
 from lambda_kit import files
+from lambda_kit import reading
 from lambda_kit.training.checkpoints import arrays as arrays_lib
 from lambda_kit.training.checkpoints import errors
 from lambda_kit.training.checkpoints import folders
@@ -31,6 +32,7 @@ from lambda_kit.training.checkpoints import manifest as manifest_lib
 from lambda_kit.training.checkpoints import scores
 
 _STATE = 'state.json'
+_MAX_STATE = 1 << 28  # Bytes.
 _COMPLETE = re.compile(r'step_(\d{12,})')
 _DAMAGED = re.compile(r'step_\d{12,}\.damaged(\.\d+)?')
 _LEFTOVER = re.compile(r'(step_\d{12,})\.(partial|replaced)\.(\d{1,9})')
@@ -288,8 +290,14 @@ def _write(path: pathlib.Path, content: bytes, entries: dict[str, manifest_lib.E
 
 
 def _read_state(path: pathlib.Path, manifest: manifest_lib.Manifest) -> dict[str, Any]:
+  if _STATE not in manifest.files:
+    raise errors.DamagedError(f'{path / manifest_lib.NAME} does not name {_STATE}')
   manifest_lib.verify(path, {_STATE: manifest.files[_STATE]})
-  return json.loads((path / _STATE).read_bytes())
+  with errors.missing_is_damage(path / _STATE):
+    state = reading.read_json(path / _STATE, _MAX_STATE, follow_links=True)
+  if not isinstance(state, dict):
+    raise errors.DamagedError(f'{path / _STATE} holds no state of a run')
+  return state
 
 
 def _remedy(error: OSError) -> str:

@@ -123,10 +123,10 @@ def test_a_rollout_is_not_finished_early():
 @pytest.mark.parametrize(
   'options, message',
   [
-    (dict(steps_per_epoch=11), 'multiple of num_environments = 2'),
-    (dict(num_environments=0), 'at least 1'),
+    (dict(steps_per_epoch=11), 'multiple of RolloutLoop.num_environments = 2'),
+    (dict(num_environments=0), 'num_environments = 0 should be a whole number, 1 or more'),
     (dict(num_processes=4096), 'between 1 and the .* cores'),
-    (dict(num_processes=0), 'between 1 and the .* cores'),
+    (dict(num_processes=0), 'num_processes = 0 should be a whole number, 1 or more'),
     (dict(num_environments=1, num_processes=2), 'more than num_environments = 1|between 1 and the 1 cores'),
   ],
 )

@@ -17,6 +17,8 @@ from lambda_kit.analysis.reports import problems as problems_lib
 from lambda_kit.analysis.reports import report
 from lambda_kit.analysis.reports import runs
 
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg"><text>{}</text></svg>'
+
 
 def _write_prediction(folder, scale=1.0):
   """Three steps, whose errors grow with `scale`; standing still is twice as wrong."""
@@ -26,7 +28,7 @@ def _write_prediction(folder, scale=1.0):
   )
   (folder / 'prediction.json').write_text(json.dumps(content))
   (folder / 'prediction.png').write_bytes(b'PNG of ' + folder.name.encode())
-  (folder / 'prediction.svg').write_bytes(b'SVG of ' + folder.name.encode())
+  (folder / 'prediction.svg').write_text(_SVG.format(folder.name))
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ class TestReport:
     report.write_report(folder, out)
     for i, seed in enumerate((1, 0, 2), start=1):
       assert (out / 'figures' / f'prediction_{i}.png').read_bytes() == f'PNG of lambda-{seed}'.encode()
-      assert (out / 'figures' / f'prediction_{i}.svg').read_bytes() == f'SVG of lambda-{seed}'.encode()
+      assert f'<text>lambda-{seed}</text>' in (out / 'figures' / f'prediction_{i}.svg').read_text()
     assert (out / 'figures' / 'prediction_error.svg').exists()
     text = (out / 'index.html').read_text()
     section = text[text.index('<section id="predictions">') : text.index('<section id="videos">')]

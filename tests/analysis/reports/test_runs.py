@@ -15,6 +15,7 @@ from lambda_kit.analysis.metrics import protocols
 from lambda_kit.analysis.metrics import records
 from lambda_kit.analysis.reports import collection
 from lambda_kit.analysis.reports import problems as problems_lib
+from lambda_kit.analysis.reports import run_logs
 from lambda_kit.analysis.reports import runs
 
 _TEXTS = ('task', 'algorithm', 'config_hash')  # Of a run.json.
@@ -64,7 +65,7 @@ class TestReading:
     np.testing.assert_allclose(run.curves['episode_return'].values, [3.25, 6.5, 9.75, 13.0])
     np.testing.assert_allclose(run.curves['multiplier'].values[[0, -1]], [0.01, 0.2])
     np.testing.assert_allclose(run.curves['realised_cost'].values, 30.0 / 500)
-    assert run.diagnoses == (runs.Diagnosis(1_000_000, 'exploding_kl', 'KL jumped'),)
+    assert run.diagnoses == (run_logs.Diagnosis(1_000_000, 'exploding_kl', 'KL jumped'),)
 
   def test_a_longer_run_is_scored_at_the_papers_steps(self, tmp_path):
     synthetic_runs.write_run(tmp_path / 'run', steps=2_000_000)  # Evaluated at 0.5, 1, 1.5, 2M; its score is 1M's.

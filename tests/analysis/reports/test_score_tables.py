@@ -1,6 +1,7 @@
 """Tests of tables, with the paper's own as the standard."""
 
 import csv
+import io
 import re
 
 import numpy as np
@@ -139,6 +140,16 @@ class TestMeasured:
     }
     page = score_tables.to_html(table)
     assert '<strong>22.000</strong> <span>45.000</span>' in page and len(re.findall('<tr', page)) == 2
+
+  @pytest.mark.parametrize('name', ['=1+1', '+cmd', '-x', '@x', '\t=1', '\r=1'])
+  def test_names_are_no_formulas(self, name):
+    lines = (score_tables.Line(name, ((score_tables.Number(-1.5, True),) * 3,)),)
+    (row,) = csv.DictReader(io.StringIO(score_tables.to_csv(score_tables.Table('t', '', False, (name,), lines))))
+    assert row['task'] == row['algorithm'] == f"'{name}" and row['return'] == '-1.5'
+
+  def test_names_that_are_numbers_stay_numbers(self):
+    lines = (score_tables.Line('-3', ((score_tables.Number(1.0, True),) * 3,)),)
+    assert '\n-3,+1e3,' in score_tables.to_csv(score_tables.Table('t', '', False, ('+1e3',), lines))
 
   def test_no_runs_leave_the_papers_table(self):
     (sg6,) = summary.summarize(collection.collect([]))

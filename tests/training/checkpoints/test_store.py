@@ -184,10 +184,10 @@ def test_files_that_may_not_be_read_are_no_damage(tmp_path, monkeypatch, warning
   store = store_lib.CheckpointStore(tmp_path)
   fakes.save(store, 1)
 
-  def fail(path):
+  def fail(path, *flags):
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-  monkeypatch.setattr(pathlib.Path, 'read_bytes', fail)
+  monkeypatch.setattr(os, 'open', fail)
   with pytest.raises(PermissionError):
     store.newest()
   assert store.steps() == [1] and not warnings

@@ -66,7 +66,7 @@ function player(run) {
 
 function buildVideos() {
   const section = document.getElementById('videos');
-  const shown = data.runs.filter(run => run.workdir in data.videos);
+  const shown = data.runs.filter(run => Object.hasOwn(data.videos, run.workdir));
   if (!shown.length) {
     section.append(element('p', {}, 'No run has a video yet: runs film an episode at their end.'));
     return;
