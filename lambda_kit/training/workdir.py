@@ -177,8 +177,8 @@ def _refuse_other_logs(folder: pathlib.Path, run_id: str | None) -> None:
 
 def _strange_log(found: str, run_id: str | None) -> ConfigChangedError:
   return ConfigChangedError(
-    f'{found}, and this is run {run_id}, says {run_record.NAME}. Move the one that is not of the run out of the workdir, '
-    "and put back the run's own if there is one."
+    f'{found}, and this is run {run_id}, says {run_record.NAME}. Move the one that is not of the run out of the '
+    "workdir, and put back the run's own if there is one."
   )
 
 
