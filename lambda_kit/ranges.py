@@ -92,6 +92,7 @@ def describe(annotation: Any) -> str:
 
 
 def join(descriptions: Iterable[str]) -> str:
+  """'a or b'."""
   found = list(dict.fromkeys(descriptions))
   return (', or ' if any(',' in each for each in found[:-1]) else ' or ').join(found)
 

@@ -243,7 +243,10 @@ def test_interrupts_keep_everything_written(number, code, tmp_path):
     ),
     ((*_TINY, '--gin_bindings=COST_LIMIT = (1.0, 2.0)'), 'limit'),
     (('--task=grid', '--dry_run', '--gin_bindings=LambdaAgent.num_start_states = 1_000_000'), 'is more than the'),
-    (('--task=grid', '--gin_bindings=LambdaAgent.horizon = 0'), 'LambdaAgent.horizon = 0 should be'),
+    (
+      ('--task=grid', '--gin_bindings=LambdaAgent.horizon = 0'),
+      'LambdaAgent.horizon = 0 should be a whole number, 1 or more',
+    ),
     (('--gin_file=gin/tasks/grid.gin', '--gin_bindings=LambdaAgent.num_devices = 3'), 'and JAX sees 1'),
     ((*_TINY, '--workdir=/proc/nowhere'), 'Choose another with --workdir'),
   ],

@@ -203,5 +203,6 @@ def _check_evidence(width: core.Width, spec: core.EnvironmentSpec) -> None:
   known = ('cost', 'reward', *held_out.scored_parts(spec.observations))
   if unknown := [name for name in width.evidence if name not in known]:
     raise errors.SetupError(
-      f'{type(width).__name__}.evidence = {tuple(width.evidence)} names {unknown}, and episodes are scored by {known}.'
+      f'{type(width).__name__}.evidence = {tuple(width.evidence)} names {unknown}, and episodes are scored by {known}: '
+      'choose among these.'
     )
